@@ -82,7 +82,7 @@ def verify_copies(folder: Path) -> None:
     assert all(other.held and other.fault is not None and other.fault.what.startswith("its log is that of") for other in others)
 
 
-def one(what: str, folder: Path) -> None:
+def measure_here(what: str, folder: Path) -> None:
     """One measurement, in this process: CPU seconds of the work without imports, and the peak of memory in MiB."""
     for name in PRELOADED:
         importlib.import_module(name)
@@ -148,7 +148,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.only:
-        return one(chosen.only, chosen.folder)
+        return measure_here(chosen.only, chosen.folder)
     if not chosen.copies:
         small(44 if chosen.full else 11)
     if chosen.copies or chosen.full:

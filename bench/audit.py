@@ -117,22 +117,22 @@ def carried_out(plan: AuditPlan, false: frozenset[Claim], randomness: bytes) -> 
 def simulated(planted: int, audits: int, seed: int = 0) -> list[Audited]:
     """So many audits, each of a board of its own."""
     rng = random.Random(1000 * planted + seed)
-    found = []
+    outcomes = []
     for _ in range(audits):
         claims, false = board(rng, planted)
-        found.append(carried_out(settled(claims), false, rng.randbytes(32)))
-    return found
+        outcomes.append(carried_out(settled(claims), false, rng.randbytes(32)))
+    return outcomes
 
 
-def row(planted: int, found: Sequence[Audited]) -> dict[str, Any]:
+def row(planted: int, audits: Sequence[Audited]) -> dict[str, Any]:
     """The figures of one line."""
-    count = len(found)
+    count = len(audits)
     return {
         "planted": planted,
-        "caught": 100 * sum(audit.caught for audit in found) / count,
-        "wrongly": 100 * sum(audit.confirmed and not audit.caught for audit in found) / count,
-        "reruns": sum(audit.reruns for audit in found) / count,
-        "whole": sum(audit.whole for audit in found) / count,
+        "caught": 100 * sum(audit.caught for audit in audits) / count,
+        "wrongly": 100 * sum(audit.confirmed and not audit.caught for audit in audits) / count,
+        "reruns": sum(audit.reruns for audit in audits) / count,
+        "whole": sum(audit.whole for audit in audits) / count,
     }
 
 

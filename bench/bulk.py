@@ -98,11 +98,11 @@ def whole(paths: list[Path]) -> int:
     """Files to settlements: every trial counted once, every score agreed, every weight encoded."""
     given = {f"competition-{index:03}": inputs(index) for index in range(len(paths))}
     rules = TestsScore(kind="tests")
-    scored = bulk.tally_many(paths, {name: (frame(one), rules) for name, one in given.items()})
-    for name, one in given.items():
-        result = settle(replace(one, evidence=scored[name]))
+    scored = bulk.tally_many(paths, {name: (frame(competition), rules) for name, competition in given.items()})
+    for name, competition in given.items():
+        result = settle(replace(competition, evidence=scored[name]))
         assert len(result.order) == PARTICIPANTS
-    return sum(int(one.counting.sum()) for one in scored.values())
+    return sum(int(tally.counting.sum()) for tally in scored.values())
 
 
 def measure(competitions: int, times: int) -> tuple[float, float, float]:
@@ -112,7 +112,7 @@ def measure(competitions: int, times: int) -> tuple[float, float, float]:
     return bare_best, whole_best, gib
 
 
-def one(competitions: int, times: int) -> None:
+def measure_here(competitions: int, times: int) -> None:
     """One measurement in this process: both in turns, so that what else the machine does falls on both."""
     paths = make(competitions)
     seconds: dict[str, list[float]] = {"bare": [], "whole": []}
@@ -173,20 +173,20 @@ def folder_of(kind: str, form: str, validators: int, participants: int, query: s
         table: Any = duckdb.execute(query).to_arrow_table()
         with target.open("w") as file:
             for batch in table.to_batches():
-                file.writelines(json.dumps(said(row), separators=(",", ":")) + "\n" for row in batch.to_pylist())
+                file.writelines(json.dumps(jsonable(row), separators=(",", ":")) + "\n" for row in batch.to_pylist())
     beside.rename(place)
     return place
 
 
-def said(row: dict[str, object]) -> dict[str, object]:
+def jsonable(row: dict[str, object]) -> dict[str, object]:
     """A row as its line of JSON has it."""
-    found = dict(row)
+    line = dict(row)
     for name, value in row.items():
         if isinstance(value, Decimal):
-            found[name] = format(value.normalize(), "f")
+            line[name] = format(value.normalize(), "f")
         elif isinstance(value, datetime):
-            found[name] = f"{value.isoformat()}Z"
-    return found
+            line[name] = f"{value.isoformat()}Z"
+    return line
 
 
 def grouped(place: Path) -> int:
@@ -212,8 +212,8 @@ def in_floats(place: Path) -> int:
             score = 0.5 * success + 0.25 * cost + 0.15 * latency + 0.1 * min(1.0, max(0.0, 1 - trouble))
             tasks.setdefault((row["validator"], row["participant"]), []).append((row["epoch"], row["task"], score))
     means = {}
-    for key, found in tasks.items():
-        window = sorted(found)[-100:]
+    for key, rows in tasks.items():
+        window = sorted(rows)[-100:]
         means[key] = sum(score for _, _, score in window) / len(window)
     return len(means)
 
@@ -225,14 +225,14 @@ def settled(place: Path) -> int:
 
 def read_alone(place: Path) -> int:
     """Every line by itself: strict JSON, a record, its names looked up."""
-    found = names_of(place)
+    registry = names_of(place)
     gathered = evidence.Gathered()
     path = place / "evidence/a.jsonl"
     with path.open("rb") as file:
         for number, line in evidence.lines(file, path):
             at = Place(path, number)
             item = evidence.parsed(line, at)
-            found.check(item, at)
+            registry.check(item, at)
             gathered.records.append(item)
             gathered.places.append(at)
     return len(gathered.records)
@@ -245,9 +245,9 @@ def read_arrays(place: Path) -> int:
 
 @cache
 def names_of(place: Path) -> evidence.Registry:
-    found = folder.read(place)
-    validators, participants = (frozenset(row.key for row in rows) for rows in (found.validators, found.participants))
-    return evidence.Registry(found.scheme.score.kind, validators, participants, found.scheme.score)
+    competition = folder.read(place)
+    validators, participants = (frozenset(row.key for row in rows) for rows in (competition.validators, competition.participants))
+    return evidence.Registry(competition.scheme.score.kind, validators, participants, competition.scheme.score)
 
 
 def cpu(times: int, *runs: Callable[[], object]) -> list[float]:
@@ -259,7 +259,7 @@ def cpu(times: int, *runs: Callable[[], object]) -> list[float]:
             run()
             if turn:
                 spent[at].append(time.process_time() - begin)
-    return [min(found) for found in spent]
+    return [min(seconds) for seconds in spent]
 
 
 def kinds(times: int) -> None:
@@ -308,7 +308,7 @@ def main() -> None:
     parser.add_argument("--one", dest="competitions", type=int, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.competitions:
-        return one(chosen.competitions, chosen.times)
+        return measure_here(chosen.competitions, chosen.times)
     print(f"{'records':>12}  {'bare':>8}  {'whole':>8}  {'ratio':>6}  {'memory':>9}")
     for competitions in (1, 128) if chosen.full else (1,):
         make(competitions)

@@ -149,7 +149,7 @@ def _speed_up_of(place: Path, engine: RayEngine, what: str, script: str) -> str:
                 plain[workers].append(time.perf_counter() - began)
             engine._most = workers
             far[workers].append(_worked(place / f"{what}-{turn}-{workers}", engine, script))
-    gain, gained = (statistics.median(one[1]) / statistics.median(one[2]) for one in (plain, far))
+    gain, gained = (statistics.median(times[1]) / statistics.median(times[2]) for times in (plain, far))
     print(f"{WORKED} that {what}, by 1 and by 2 workers: plain processes {gain:.2f} times as fast, trials on Ray {gained:.2f}")
     print(f"{gained / gain:.2f} of plain processes' speed-up (at least {SPEED_AIM})\n")
     return "" if gained >= SPEED_AIM * gain else f"speed-up of trials that {what}"
@@ -178,11 +178,11 @@ def _memory(place: Path, nodes: Cluster) -> str:
         folder = small.competition(place / f"queued-{count}", tasks=50, trials=count // 100)
         env = nodes.env(nodes.nodes[0] + "-driver", "driver") | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         line = [sys.executable, "-m", "bench.engine", str(folder), nodes.address]
-        said = subprocess.run(line, env=env, check=True, stdout=subprocess.PIPE, text=True).stdout
-        peaks[count] = json.loads(said.splitlines()[-1])
+        printed = subprocess.run(line, env=env, check=True, stdout=subprocess.PIPE, text=True).stdout
+        peaks[count] = json.loads(printed.splitlines()[-1])
     few, most = peaks[QUEUED[0]], max(peaks.values())
-    said = ", ".join(f"{peak / 1024:.0f} MiB with {count:,}" for count, peak in peaks.items())
-    print(f"driver's peak memory by trials that are queued: {said}")
+    printed = ", ".join(f"{peak / 1024:.0f} MiB with {count:,}" for count, peak in peaks.items())
+    print(f"driver's peak memory by trials that are queued: {printed}")
     print(f"{most / few:.2f} × (at most {FLAT})")
     return "" if most <= FLAT * few else "memory"
 

@@ -60,21 +60,21 @@ def make(folder: Path, validators: int, participants: int, kind: str = "tests") 
         for first in range(0, participants, RUNS):
             for at, judge in enumerate(judges):
                 some = people[first : first + RUNS]
-                found = sorted(
+                members = sorted(
                     (hashlib.sha256(body).digest(), body)
-                    for body in bodies(at, judge.public.raw.hex(), first, [(one, submissions[one]) for one in some])
+                    for body in bodies(at, judge.public.raw.hex(), first, [(person, submissions[person]) for person in some])
                 )
-                digests = [digest for digest, _ in found]
+                digests = [digest for digest, _ in members]
                 validator, root = judge.public.raw.hex(), batch.root_of(digests)
-                names = tuple(sorted(submissions[one] for one in some))
-                said = BatchStatement(ORIGIN, NAME, EPOCH, kind, validator, given.task_set, len(found), root, names)
-                payload = canonical(said.document())
-                made = keys.sign_envelope(payload, judge)
+                names = tuple(sorted(submissions[person] for person in some))
+                statement = BatchStatement(ORIGIN, NAME, EPOCH, kind, validator, given.task_set, len(members), root, names)
+                payload = canonical(statement.document())
+                envelope = keys.sign_envelope(payload, judge)
                 seq = len(rows) + 1
-                file.write(b'{"envelope":%b,"members":[[%d,%d]]}\n' % (canonical(made), seq, seq + len(found) - 1))
-                rows += [(seq + index, body) for index, (_, body) in enumerate(found)]
+                file.write(b'{"envelope":%b,"members":[[%d,%d]]}\n' % (canonical(envelope), seq, seq + len(members) - 1))
+                rows += [(seq + index, body) for index, (_, body) in enumerate(members)]
                 leaves += [evidence.evidence_leaf(seq + index, digest) for index, digest in enumerate(digests)]
-                parsed = check.Envelope.parse(made, "batch")
+                parsed = check.Envelope.parse(envelope, "batch")
                 signed.append((judge.public, parsed.signatures[0][1], check.pae(check.IN_TOTO, payload)))
     evidence.write_parquet(folder / bundle.EVIDENCE / f"epoch-{EPOCH}.parquet", rows)
     key = _settle(folder, document, f"sha256:{merkle.root(leaves).hex()}", rows)
@@ -99,12 +99,15 @@ def season(folder: Path, name: str, validators: int, participants: int, epochs: 
             for first, (at, judge) in itertools.product(range(0, participants, RUNS), enumerate(judges)):
                 some = [(person, submissions[person]) for person in people[first : first + RUNS]]
                 validator = judge.public.raw.hex()
-                found = sorted((hashlib.sha256(body).digest(), body) for body in _bodies(at, validator, first, some, epoch))
-                root, names = batch.root_of([digest for digest, _ in found]), tuple(sorted(one for _, one in some))
-                said = BatchStatement(key.name, name, epoch, "tests", validator, given.task_set, len(found), root, names)
-                made = canonical(keys.sign_envelope(canonical(said.document()), judge))
-                file.write(b'{"envelope":%b,"members":[[%d,%d]]}\n' % (made, len(rows) + 1, len(rows) + len(found)))
-                rows += [(len(rows) + number, body) for number, (_, body) in enumerate(found, start=1)]
+                members = sorted((hashlib.sha256(body).digest(), body) for body in _bodies(at, validator, first, some, epoch))
+                root, names = (
+                    batch.root_of([digest for digest, _ in members]),
+                    tuple(sorted(submission for _, submission in some)),
+                )
+                statement = BatchStatement(key.name, name, epoch, "tests", validator, given.task_set, len(members), root, names)
+                signed = canonical(keys.sign_envelope(canonical(statement.document()), judge))
+                file.write(b'{"envelope":%b,"members":[[%d,%d]]}\n' % (signed, len(rows) + 1, len(rows) + len(members)))
+                rows += [(len(rows) + number, body) for number, (_, body) in enumerate(members, start=1)]
         mine = rows[first_seq:]
         paths.append(place / f"epoch-{epoch}.parquet")
         evidence.write_parquet(paths[-1], mine)
@@ -139,8 +142,10 @@ def rules(
     """The inputs of a competition with these participants and validators, and 89 tasks."""
     return {
         "scheme": {"scheme": {"name": name}, "score": {"kind": kind}},
-        "participants": [{"key": one, "uid": uid, "submission": submissions[one]} for uid, one in enumerate(people, start=1)],
-        "validators": [{"key": one.public.raw.hex(), "stake": str(1000 + at)} for at, one in enumerate(judges)],
+        "participants": [
+            {"key": person, "uid": uid, "submission": submissions[person]} for uid, person in enumerate(people, start=1)
+        ],
+        "validators": [{"key": judge.public.raw.hex(), "stake": str(1000 + at)} for at, judge in enumerate(judges)],
         "tasks": [f"task-{task:03}" for task in range(TASKS)] if kind == "tests" else [],
         "history": [],
         "randomness": [],

@@ -41,9 +41,9 @@ def asked(url: str, question: RubricQuestion, **parameters: Any) -> Answers:
         f"{url}/chat/completions", json.dumps(body).encode(), headers={"Content-Type": "application/json"}
     )
     with urllib.request.urlopen(request, timeout=3600) as answer:
-        found = json.load(answer)["choices"][0]
+        choice = json.load(answer)["choices"][0]
     try:
-        return dict(read_baseline(Reply(found["message"]["content"], None, found["finish_reason"], "m", None)).answers)
+        return dict(read_baseline(Reply(choice["message"]["content"], None, choice["finish_reason"], "m", None)).answers)
     except Faulty:
         return None
 
@@ -58,15 +58,15 @@ def reworded(question: RubricQuestion) -> Iterator[tuple[str, RubricQuestion]]:
         yield name, replace(question, parts=(*rest, text))
 
 
-def told(what: str, before: Answers, found: list[Answers]) -> None:
+def report(what: str, before: Answers, answers: list[Answers]) -> None:
     """Print a line: of so many answers so many flipped, and how many replies were malformed."""
     first = before or {}
-    whole = [one for one in found if one is not None and first]
-    flips = sum(one[name] != yes for one in whole for name, yes in first.items())
-    up = sum(one[name] and not yes for one in whole for name, yes in first.items())
-    bad = len(found) - len(whole)
+    whole = [answer for answer in answers if answer is not None and first]
+    flips = sum(answer[name] != yes for answer in whole for name, yes in first.items())
+    up = sum(answer[name] and not yes for answer in whole for name, yes in first.items())
+    bad = len(answers) - len(whole)
     print(
-        f"{what:44} {len(found):>4} replies, {bad} malformed; {flips} of {4 * len(whole)} answers flipped, {up} to YES",
+        f"{what:44} {len(answers):>4} replies, {bad} malformed; {flips} of {4 * len(whole)} answers flipped, {up} to YES",
         flush=True,
     )
 
@@ -76,22 +76,24 @@ def main() -> None:
     parser.add_argument("url")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--attacks", type=int, default=1000)
-    said = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         case = make_case(Path(folder))
         honest = case.baseline()
-        before = asked(said.url, honest)
+        before = asked(options.url, honest)
         print(f"{'as it stands, temperature 0':44} {before}", flush=True)
-        told("asked again, temperature 0", before, [asked(said.url, honest) for _ in range(said.seeds)])
-        seeds = [asked(said.url, honest, seed=seed, temperature=0.8) for seed in range(1, said.seeds + 1)]
-        told("other seeds, temperature 0.8", before, seeds)
+        report("asked again, temperature 0", before, [asked(options.url, honest) for _ in range(options.seeds)])
+        seeds = [asked(options.url, honest, seed=seed, temperature=0.8) for seed in range(1, options.seeds + 1)]
+        report("other seeds, temperature 0.8", before, seeds)
         for name, question in reworded(honest):
-            told(name, before, [asked(said.url, question)])
+            report(name, before, [asked(options.url, question)])
         fitting = [
             injection for injection in INJECTIONS if not injection.refused and sum(map(len, injection.files.values())) <= LONGEST
         ]
-        attacked = [RubricCase(case.bounty, case.problem, Solution(one.solution.files)) for one in fitting[: said.attacks]]
-        told("attacks in the solution, temperature 0", before, [asked(said.url, one.baseline()) for one in attacked])
+        attacked = [
+            RubricCase(case.bounty, case.problem, Solution(injection.solution.files)) for injection in fitting[: options.attacks]
+        ]
+        report("attacks in the solution, temperature 0", before, [asked(options.url, attack.baseline()) for attack in attacked])
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def trials(folder: Path, turns: int, rounds: int, count: int) -> None:
 
     rounds: of one trial alone, in all, before and after the many. count: how many at a time; none: only one alone is measured.
     """
-    found: list[runs.Turn] = []
+    measured: list[runs.Turn] = []
     with ExitStack() as stack:
         alone = trial.Rounds(folder / "overhead", stack)
         each = -(-rounds // turns)
@@ -71,12 +71,12 @@ def trials(folder: Path, turns: int, rounds: int, count: int) -> None:
                 alone.measure()
             if count:
                 (single,), _busy = runs.judged(folder / f"single-{turn}", trials=count, jobs=1, marks=[count])
-                one, scripts = (statistics.median(alone.taken[what][-each:]) for what in (trial.TRIAL, trial.SCRIPTS))
+                whole, scripts = (statistics.median(alone.taken[what][-each:]) for what in (trial.TRIAL, trial.SCRIPTS))
                 machine = runs.at_once(alone.bare, JOBS, BARE)
-                found.append(runs.Turn(end, busy, one, one - scripts, (single.seconds - single.began) / count, machine))
+                measured.append(runs.Turn(end, busy, whole, whole - scripts, (single.seconds - single.began) / count, machine))
         trial.show(alone.costs(min(rounds, MOST)), alone.without, each * turns)
-    if found:
-        runs.throughput(found, trials=count, jobs=JOBS)
+    if measured:
+        runs.throughput(measured, trials=count, jobs=JOBS)
 
 
 if __name__ == "__main__":

@@ -39,15 +39,15 @@ def kills(folder: Path, count: int, seed: int) -> int:
     scratch.chmod(0o755)
     env = os.environ | {"ASSAY_SCRATCH": str(scratch / "boxes")}
     groups_before = _dead_groups()
-    made = small.competition(folder / "template", tasks=TASKS, trials=TRIALS, pause=PAUSE)
+    template = small.competition(folder / "template", tasks=TASKS, trials=TRIALS, pause=PAUSE)
     wrong: list[str] = []
     known: set[str] = set()
     done = rounds = judged_by_killed = 0
     try:
-        whole = _whole(_copy(made, folder / "first"), env)
+        whole = _whole(_copy(template, folder / "first"), env)
         while done < count:
             rounds += 1
-            place = _copy(made, folder / f"round-{rounds}")
+            place = _copy(template, folder / f"round-{rounds}")
             for _ in range(min(draw.randint(1, IN_A_ROW), count - done)):
                 _killed(place, env, draw.uniform(0, whole))
                 done += 1
@@ -101,8 +101,8 @@ def _killed(place: Path, env: dict[str, str], after: float) -> None:
         process.wait()
 
 
-def _copy(made: Path, place: Path) -> Path:
-    shutil.copytree(made, place, symlinks=True)
+def _copy(template: Path, place: Path) -> Path:
+    shutil.copytree(template, place, symlinks=True)
     return place
 
 
@@ -118,61 +118,61 @@ def _lines(place: Path) -> list[tuple[str, str, int, str]]:
 
 def _evidence(place: Path) -> list[str]:
     """The errors in the evidence that was judged."""
-    found = Counter(_lines(place))
+    counts = Counter(_lines(place))
     wanted = {
         (who, f"t{task:03}", trial, outcome)
         for who, outcome in ((small.SOLVER, "pass"), (small.IDLER, "fail"))
         for task in range(TASKS)
         for trial in range(1, TRIALS + 1)
     }
-    results = Counter((one.participant, one.task, one.trial, str(one.outcome)) for _, one in stored_trials(place))
-    wrong = [f"lost: {each}" for each in sorted(wanted - found.keys())]
-    wrong += [f"not expected: {each}" for each in sorted(found.keys() - wanted)]
-    wrong += [f"counted {times} times: {each}" for each, times in sorted(found.items()) if times > 1]
-    wrong += [f"kept otherwise than written: {each}" for each in sorted(results.keys() ^ found.keys())]
+    results = Counter((record.participant, record.task, record.trial, str(record.outcome)) for _, record in stored_trials(place))
+    wrong = [f"lost: {each}" for each in sorted(wanted - counts.keys())]
+    wrong += [f"not expected: {each}" for each in sorted(counts.keys() - wanted)]
+    wrong += [f"counted {times} times: {each}" for each, times in sorted(counts.items()) if times > 1]
+    wrong += [f"kept otherwise than written: {each}" for each in sorted(results.keys() ^ counts.keys())]
     return wrong
 
 
 def _left(place: Path, scratch: Path, groups_before: set[str], known: set[str]) -> set[str]:
     """The remains that were not there before. Processes of a killed run may take a moment to see that nobody listens to them."""
     until = time.monotonic() + PATIENCE
-    while (found := set(_now(place, scratch, groups_before)) - known) and time.monotonic() < until:
+    while (remains := set(_now(place, scratch, groups_before)) - known) and time.monotonic() < until:
         time.sleep(0.1)
-    return found
+    return remains
 
 
 def _now(place: Path, scratch: Path, groups_before: set[str]) -> list[str]:
-    found = [f"process {pid}" for pid in _processes(os.fsencode(scratch))]
-    found += [
+    remains = [f"process {pid}" for pid in _processes(os.fsencode(scratch))]
+    remains += [
         f"mount {line.split()[4]}" for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(scratch) in line
     ]
-    found += [f"folder {one.name}" for one in (scratch / "boxes").glob("run-*")]
-    found += [f"unfinished {one.name}" for one in (place / "trials").rglob(".partial/*")]
-    return found + [f"control group {name}" for name in sorted(_dead_groups() - groups_before)]
+    remains += [f"folder {box.name}" for box in (scratch / "boxes").glob("run-*")]
+    remains += [f"unfinished {partial.name}" for partial in (place / "trials").rglob(".partial/*")]
+    return remains + [f"control group {name}" for name in sorted(_dead_groups() - groups_before)]
 
 
 def _processes(mark: bytes) -> list[int]:
     """The processes that were started for this scratch folder: judges by their variables, boxes by their command line."""
-    found = []
-    for one in Path("/proc").iterdir():
-        if one.name.isdigit() and int(one.name) != os.getpid():
+    pids = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
             try:
-                if mark in (one / "cmdline").read_bytes() or mark in (one / "environ").read_bytes():
-                    found.append(int(one.name))
+                if mark in (entry / "cmdline").read_bytes() or mark in (entry / "environ").read_bytes():
+                    pids.append(int(entry.name))
             except OSError:
                 continue
-    return found
+    return pids
 
 
 def _dead_groups() -> set[str]:
     """Control groups of processes that live no more."""
-    found = set()
+    groups = set()
     for _, names, _ in os.walk("/sys/fs/cgroup"):
         for name in names:
             match = _GROUP.fullmatch(name)
             if match is not None and _born(match[1]) != match[2]:
-                found.add(name)
-    return found
+                groups.add(name)
+    return groups
 
 
 def _born(pid: str) -> str:

@@ -129,7 +129,7 @@ class Taken(NamedTuple):
 
 def prepared(folder: Path, given: Sequence[Batch], known: intake.IntakeRules) -> list[Taken]:
     """The rows of the batches, from a ledger that took them in before."""
-    found = []
+    taken = []
     with store.create(folder / "before.db", store.Meta(NAME, ORIGIN, "key")) as before:
         assert all(isinstance(verdict, Accepted) for verdict in intake.accept_all(before, given, known))
     with closing(sqlite3.connect(folder / "before.db")) as written:
@@ -138,8 +138,8 @@ def prepared(folder: Path, given: Sequence[Batch], known: intake.IntakeRules) ->
             head = written.execute("SELECT * FROM batches WHERE id = ?", (number,)).fetchall()
             rows = written.execute("SELECT * FROM records WHERE batch = ? ORDER BY seq", (number,)).fetchall()
             key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(made_batch.statement.validator))
-            found.append(Taken(key, envelope.signatures[0][1], check.pae(check.IN_TOTO, envelope.payload), head, rows))
-    return found
+            taken.append(Taken(key, envelope.signatures[0][1], check.pae(check.IN_TOTO, envelope.payload), head, rows))
+    return taken
 
 
 def measure(folder: Path, count: int) -> list[Spent]:
@@ -151,7 +151,7 @@ def measure(folder: Path, count: int) -> list[Spent]:
     taken, files = prepared(folder, batches, known), [given.data for given in batches]
     del batches
     ends = {max(GROUP, count // 100), *range(count // 10, count + 1, count // 10)}
-    found, spent = list[Spent](), Spent()
+    parts, spent = list[Spent](), Spent()
     meta = store.Meta(NAME, ORIGIN, "key")
     with store.create(folder / "one.db", meta) as single, store.create(folder / "group.db", meta) as grouped:
         bare = Bare(folder / "bare.db", folder / "one.db")
@@ -179,9 +179,9 @@ def measure(folder: Path, count: int) -> list[Spent]:
                 ways = [*ways[1:], ways[0]]
                 spent.records += len(numbers) * TASKS
                 if numbers[-1] + 1 in ends:
-                    found.append(spent)
+                    parts.append(spent)
                     spent = Spent()
-    return found
+    return parts
 
 
 def row(name: str, spent: Spent, *, cpu: bool = False) -> str:
@@ -200,18 +200,18 @@ def main() -> None:
     count = 10_000 if parser.parse_args().full else 1_000
     BUILD.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="ledger-", dir=BUILD) as folder:
-        found = measure(Path(folder), count)
+        parts = measure(Path(folder), count)
     print("µs a record, in batches of 100; rate: of what stands before it, that of the bare loop being 1")
     names = ("bare", "append", "rate", "read", "whole", "rate", "together", "rate")
     print(f"{'records':>12} " + " ".join(f"{name:>{width}}" for name, width in zip(names, (8, 8, 6, 8, 8, 6, 9, 6), strict=True)))
     records = 0
-    for spent in found:
+    for spent in parts:
         records += spent.records
         print(row(f"{records:,}", spent))
-    whole = sum(found, Spent())
+    whole = sum(parts, Spent())
     print(f"{row('in all', whole)}    (aim of the rate of whole: at least {AIM})")
     print(row("CPU time", whole, cpu=True))
-    begin, end = found[1], found[-1]
+    begin, end = parts[1], parts[-1]
     grown = {way: end.wall[way] / end.records / (begin.wall[way] / begin.records) for way in WAYS}
     print(f"from the first tenth to the last: append × {grown['append']:.2f} (bare × {grown['bare']:.2f})")
 

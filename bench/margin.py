@@ -55,17 +55,17 @@ def main() -> None:
     """Print a line for each size and verdict: how many boards have an exact answer, and how wide the others are."""
     for validators, participants, count in BOARDS:
         for verdict in VERDICTS:
-            told, seconds = [], []
+            texts, seconds = [], []
             for seed in range(count):
                 settlement = board(validators, participants, seed)
                 begun = process_time()
                 (least,) = margins(settlement, verdicts=(verdict,), ways=("flips",)).found
                 seconds.append(process_time() - begun)
-                told.append(f"{least.at_least}" + ("" if least.exact else f" to {least.at_most}"))
-            exact = sum("to" not in text for text in told)
+                texts.append(f"{least.at_least}" + ("" if least.exact else f" to {least.at_most}"))
+            exact = sum("to" not in text for text in texts)
             sys.stdout.write(
                 f"{validators} × {participants}, {TRIALS} trials, {verdict}: {exact} of {count} exact, "
-                f"{sum(seconds) / count:.2f} s of CPU on average, {max(seconds):.2f} s at most; flips: {', '.join(told)}\n"
+                f"{sum(seconds) / count:.2f} s of CPU on average, {max(seconds):.2f} s at most; flips: {', '.join(texts)}\n"
             )
 
 

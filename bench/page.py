@@ -31,8 +31,8 @@ def machine() -> str:
     first = (
         f"{datetime.now(UTC):%Y-%m-%d}, {_processor()}, {cores} cores, {memory:.0f} GiB; {_system()}, Linux {platform.release()}"
     )
-    packages = ", ".join(f"{name} {found}" for name in PACKAGES if (found := _version(name)))
-    programs = ", ".join(found for name in PROGRAMS if (found := _said(name)))
+    packages = ", ".join(f"{name} {text}" for name in PACKAGES if (text := _version(name)))
+    programs = ", ".join(text for name in PROGRAMS if (text := _said(name)))
     return "\n".join(line for line in (first, f"Python {platform.python_version()}; {packages}", programs) if line)
 
 

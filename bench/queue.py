@@ -114,26 +114,26 @@ class Simulation:
     """One run over `trials` cells on `nodes` nodes. losses: how often nodes are lost, beside what is assumed; 0: never."""
 
     def __init__(self, figures: Figures, trials: int, nodes: int, seed: int = 1, losses: float = 1.0) -> None:
-        one = figures.value
+        value = figures.value
         self._random, self._trials, self._nodes = random.Random(seed), trials, nodes
-        self._cores, self._ask_memory = one("nodes.cores"), one("trials.memory_gib")
-        self._room_memory = int(one("nodes.memory_gib") // self._ask_memory)
-        self._insert = one("measured.insert_ms") / 1e3
-        self._over = (one("measured.trial_cpu_ms") + one("measured.ray_overhead_ms")) / 1e3
-        self._ahead, self._most_lost, self._lease = int(one("engine.ahead")), int(one("engine.lost")), one("engine.lease")
-        self._held, self._attempts, self._delay = one("engine.held"), int(one("engine.attempts")), one("engine.delay")
-        self._fresh_first = bool(one("engine.fresh_first"))
-        self._errors, self._needs = one("trials.error_share"), Needs(one("trials.cpus"))
-        self._mtbf = one("nodes.mean_hours_to_loss") * 3600 / losses if losses else math.inf
-        self._back, self._noticed = one("nodes.back_seconds"), one("nodes.noticed_seconds")
-        self._driver_back, self._freeze = one("nodes.driver_back_seconds"), one("nodes.frozen_seconds")
+        self._cores, self._ask_memory = value("nodes.cores"), value("trials.memory_gib")
+        self._room_memory = int(value("nodes.memory_gib") // self._ask_memory)
+        self._insert = value("measured.insert_ms") / 1e3
+        self._over = (value("measured.trial_cpu_ms") + value("measured.ray_overhead_ms")) / 1e3
+        self._ahead, self._most_lost, self._lease = int(value("engine.ahead")), int(value("engine.lost")), value("engine.lease")
+        self._held, self._attempts, self._delay = value("engine.held"), int(value("engine.attempts")), value("engine.delay")
+        self._fresh_first = bool(value("engine.fresh_first"))
+        self._errors, self._needs = value("trials.error_share"), Needs(value("trials.cpus"))
+        self._mtbf = value("nodes.mean_hours_to_loss") * 3600 / losses if losses else math.inf
+        self._back, self._noticed = value("nodes.back_seconds"), value("nodes.noticed_seconds")
+        self._driver_back, self._freeze = value("nodes.driver_back_seconds"), value("nodes.frozen_seconds")
         self._seconds = self._durations(figures.points("trials.quantiles"))
-        self._tasks, mean = int(one("nodes.tasks")), one("trials.cores")
+        self._tasks, mean = int(value("nodes.tasks")), value("trials.cores")
         self._names = [f"task-{number}" for number in range(self._tasks)]
         self._used = [mean * (0.5 + self._random.random()) for _ in range(self._tasks)]
         self._events: list[tuple[float, int, int, object]] = []
         self._numbers = count()
-        self._now, self._gate, self._gap = 0.0, 0.0, 60 / one("nodes.model_rate")
+        self._now, self._gate, self._gap = 0.0, 0.0, 60 / value("nodes.model_rate")
         self._free = [int(self._cores * STEPS)] * nodes
         self._slots = [self._room_memory] * nodes
         self._on: list[set[_Trial]] = [set() for _ in range(nodes)]
@@ -145,7 +145,7 @@ class Simulation:
         self._drivers: list[_Driver] = [_Driver(0, iter(()), ErrandLoad(), alive=False)]
         self._missing = set[int]()
         self._settled, self._used_seconds = 0, 0.0
-        self._troubles = [(1, False)] * int(one("nodes.drivers_lost")) + [(1, True)] * int(one("nodes.drivers_frozen"))
+        self._troubles = [(1, False)] * int(value("nodes.drivers_lost")) + [(1, True)] * int(value("nodes.drivers_frozen"))
         if not losses:
             self._troubles = []
         self.tally = Tally()
@@ -306,13 +306,13 @@ class Simulation:
 
     def _durations(self, points: list[tuple[float, float]]) -> array[float]:
         """The seconds that the agent of each cell takes: the same in each attempt."""
-        found = array("d", bytes(8 * self._trials))
+        durations = array("d", bytes(8 * self._trials))
         for cell in range(self._trials):
             share = ((cell * 2654435761) % (1 << 32)) / (1 << 32)
             number = max(1, bisect(points, (share, math.inf)))
             (low, short), (high, long) = points[number - 1], points[number]
-            found[cell] = short + (long - short) * (share - low) / (high - low)
-        return found
+            durations[cell] = short + (long - short) * (share - low) / (high - low)
+        return durations
 
     def _ideal(self) -> float:
         """Seconds that the work alone takes if every core, or every byte, is always used."""

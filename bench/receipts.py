@@ -60,7 +60,7 @@ class Appended(NamedTuple):
     written: int
 
 
-def made(size: int) -> tuple[bytes, str]:
+def receipt_of(size: int) -> tuple[bytes, str]:
     """The file of the receipt in the middle of a log of this size, and its inclusion proof as text."""
     settlement = {"scheme": {"name": "bench", "digest": ROOT}, "epoch": 12, "digest": ROOT, "task_set": ROOT}
     rows = dict.fromkeys(("ranking", "weights", "payouts", "agreed"), ())
@@ -76,15 +76,15 @@ def made(size: int) -> tuple[bytes, str]:
 
 
 def checked(place: Path, size: int) -> Checked:
-    data, text = made(size)
+    data, text = receipt_of(size)
     file = place / f"{size}.receipt"
     file.write_bytes(data)
-    found = check.Receipt.parse(data)
+    receipt = check.Receipt.parse(data)
     public = Ed25519PublicKey.from_public_bytes(KEY.raw)
-    body, _, lines = found.proof.checkpoint.rpartition(b"\n\n")
+    body, _, lines = receipt.proof.checkpoint.rpartition(b"\n\n")
     signed = [
         (check.unbase64(lines.decode().split(" ")[2].strip(), "bench")[4:], body + b"\n"),
-        (found.envelope.signatures[0][1], check.pae(check.IN_TOTO, found.envelope.payload)),
+        (receipt.envelope.signatures[0][1], check.pae(check.IN_TOTO, receipt.envelope.payload)),
     ]
 
     def bare() -> None:
@@ -98,18 +98,18 @@ def checked(place: Path, size: int) -> Checked:
         assay.verify(file, key=str(KEY))
 
     taken = _in_turns([ours, whole, bare])
-    return Checked(taken[0], taken[1], taken[2], len(found.proof.hashes), len(text), len(data))
+    return Checked(taken[0], taken[1], taken[2], len(receipt.proof.hashes), len(text), len(data))
 
 
 def _in_turns(several: Sequence[Callable[[], None]]) -> list[float]:
     """Median µs of each."""
     taken: list[list[float]] = [[] for _ in several]
     for _ in range(TIMES):
-        for one, into in zip(several, taken, strict=True):
+        for work, into in zip(several, taken, strict=True):
             begun = time.perf_counter()
-            one()
+            work()
             into.append(1e6 * (time.perf_counter() - begun))
-    return [statistics.median(one) for one in taken]
+    return [statistics.median(times) for times in taken]
 
 
 def appended(place: Path, size: int) -> Appended:
@@ -136,12 +136,12 @@ def appended(place: Path, size: int) -> Appended:
 
 def _files(place: Path) -> dict[str, tuple[int, int]]:
     """Size and time of each file."""
-    found = {}
+    files = {}
     for folder, _, names in os.walk(place):
         for name in names:
-            said = os.stat(os.path.join(folder, name))
-            found[os.path.join(folder, name)] = (said.st_size, said.st_mtime_ns)
-    return found
+            status = os.stat(os.path.join(folder, name))
+            files[os.path.join(folder, name)] = (status.st_size, status.st_mtime_ns)
+    return files
 
 
 def main() -> None:
@@ -154,12 +154,12 @@ def main() -> None:
     print(f"{'receipts':>12} {'check':>8} {'verify':>8} {'bare':>8} {'beyond':>8}   {'hashes':>6} {'proof':>6} {'file':>6}")
     with tempfile.TemporaryDirectory(prefix="receipts-", dir=BUILD) as folder:
         for size in (*sizes, 10_000_000) if chosen.full else sizes:
-            one = checked(Path(folder), size)
-            beyond = one.verify - one.bare
+            measured = checked(Path(folder), size)
+            beyond = measured.verify - measured.bare
             ok = "" if beyond <= 1e3 * LIMIT_MS else f"   above {LIMIT_MS} ms"
             print(
-                f"{size:12,} {one.check:8.0f} {one.verify:8.0f} {one.bare:8.0f} {beyond:8.0f}"
-                f"   {one.hashes:6} {one.proof:6,} {one.file:6,}{ok}",
+                f"{size:12,} {measured.check:8.0f} {measured.verify:8.0f} {measured.bare:8.0f} {beyond:8.0f}"
+                f"   {measured.hashes:6} {measured.proof:6,} {measured.file:6,}{ok}",
                 flush=True,
             )
     print("\nto add a receipt to the log: bytes on the disk for each that is there; what one more writes, and takes")

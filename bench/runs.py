@@ -51,9 +51,9 @@ def judged(folder: Path, *, trials: int, jobs: int, marks: list[int]) -> tuple[l
     env["PYTHONPYCACHEPREFIX"] = str(small.BUILD / "compiled")
     where = Path(__file__).parents[1]
     subprocess.run([sys.executable, "-c", _IMPORTED], check=True, env=env, cwd=where)
-    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=env, cwd=where).stdout
-    *found, busy = map(json.loads, said.splitlines())
-    return [Mark(*one) for one in found], busy
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=env, cwd=where).stdout
+    *rows, busy = map(json.loads, printed.splitlines())
+    return [Mark(*row) for row in rows], busy
 
 
 def _child(folder: Path, jobs: int, marks: set[int]) -> None:
@@ -75,7 +75,7 @@ def _child(folder: Path, jobs: int, marks: set[int]) -> None:
     summary = run(folder, small.VALIDATOR, RunOptions(jobs=jobs), heard)
     assert summary.outcomes["pass"] == summary.outcomes["fail"] == summary.planned // 2, summary
     used = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    print(json.dumps(sum(one.ru_utime + one.ru_stime for one in used)), flush=True)
+    print(json.dumps(sum(usage.ru_utime + usage.ru_stime for usage in used)), flush=True)
 
 
 def _children(pid: int) -> list[str]:
@@ -132,29 +132,29 @@ def throughput(turns: list[Turn], *, trials: int, jobs: int) -> None:
             line += f"{statistics.median(shares):8.2f} ({shares[0]:.2f}–{shares[-1]:.2f})"
         print(line)
 
-    def trial(one: Turn) -> float:
-        return one.trial
+    def trial(turn: Turn) -> float:
+        return turn.trial
 
-    def overhead(one: Turn) -> float:
-        return one.overhead
+    def overhead(turn: Turn) -> float:
+        return turn.overhead
 
     heading = f"{trials} trivial trials, --jobs {jobs}, medians of {len(turns)} runs"
     print(f"\n{heading:52}{'seconds':>11}{'a second':>11}{'share':>8}{'by overhead':>24}")
-    row("the whole run, the start of its judges within", lambda one: one.end.seconds, trial, overhead)
-    row("from the first trial's begin", lambda one: one.end.seconds - one.end.began, trial, overhead)
-    row("ideal: one trial alone, in each job", lambda one: trials * one.trial / jobs)
-    row("ideal: the overhead of one trial alone, in each job", lambda one: trials * one.overhead / jobs)
+    row("the whole run, the start of its judges within", lambda turn: turn.end.seconds, trial, overhead)
+    row("from the first trial's begin", lambda turn: turn.end.seconds - turn.end.began, trial, overhead)
+    row("ideal: one trial alone, in each job", lambda turn: trials * turn.trial / jobs)
+    row("ideal: the overhead of one trial alone, in each job", lambda turn: trials * turn.overhead / jobs)
 
     def share(what: str, of: Callable[[Turn], float]) -> None:
-        found = sorted(map(of, turns))
-        print(f"{what:52}{'':22}{statistics.median(found):8.2f} ({found[0]:.2f}–{found[-1]:.2f})")
+        shares = sorted(map(of, turns))
+        print(f"{what:52}{'':22}{statistics.median(shares):8.2f} ({shares[0]:.2f}–{shares[-1]:.2f})")
 
-    def each(one: Turn) -> float:
-        return (one.end.seconds - one.end.began) / trials
+    def each(turn: Turn) -> float:
+        return (turn.end.seconds - turn.end.began) / trials
 
-    share("of as many runs with --jobs 1, from the first trial", lambda one: one.alone / jobs / each(one))
-    share(f"two bare bwrap, {jobs} at a time: what the machine gives", lambda one: one.machine)
-    share("of what the machine gives, from the first trial", lambda one: one.trial / jobs / each(one) / one.machine)
+    share("of as many runs with --jobs 1, from the first trial", lambda turn: turn.alone / jobs / each(turn))
+    share(f"two bare bwrap, {jobs} at a time: what the machine gives", lambda turn: turn.machine)
+    share("of what the machine gives, from the first trial", lambda turn: turn.trial / jobs / each(turn) / turn.machine)
     print(f"share: of the first ideal; by overhead: of the second   (aim: at least {SHARE})")
     most = statistics.median(turn.overhead / turn.trial for turn in turns)
     print(f"the second leaves the scripts out, and the run carries them out, so it cannot pass{most:11.2f}")
@@ -164,11 +164,11 @@ def throughput(turns: list[Turn], *, trials: int, jobs: int) -> None:
 
 def memory(folder: Path, *, marks: list[int], jobs: int) -> None:
     """The table of resident memory."""
-    found, _busy = judged(folder, trials=marks[-1], jobs=jobs, marks=marks)
+    measured, _busy = judged(folder, trials=marks[-1], jobs=jobs, marks=marks)
     print(f"\n{'resident memory after':52}{'runner':>12}{'each judge':>13}{'seconds':>11}")
-    for mark in found:
+    for mark in measured:
         print(f"{f'{mark.done:,} trials':52}{mark.runner / 2**20:8.1f} MiB{mark.judges / 2**20:9.1f} MiB{mark.seconds:9.1f} s")
-    first, last = found[0], found[-1]
+    first, last = measured[0], measured[-1]
     each = (last.runner - first.runner) / (last.done - first.done) if last.done > first.done else 0
     print(f"{'growth of the runner, bytes a trial':52}{each:8.0f}", flush=True)
 

@@ -238,7 +238,7 @@ class Scale:
     def limits(self) -> list[Limit]:
         """The parts that there may be only one of, by the trials a day that each takes; the first to break is first."""
         of = self._of
-        found = [
+        parts = [
             Limit("a driver with leases", self.driver(leases=True) * DAY, "more drivers, each with participants of its own"),
             Limit("a driver without leases", self.driver(leases=False) * DAY, "the same"),
             Limit(
@@ -254,7 +254,7 @@ class Scale:
             Limit("a ledger's writer", DAY * 1e6 / of("measured.intake_us"), "a ledger for each competition"),
             Limit("an auditor with one core", DAY * 1e6 / of("measured.verify_us"), "verify --all with more processes"),
         ]
-        return sorted(found, key=lambda limit: limit.most)
+        return sorted(parts, key=lambda limit: limit.most)
 
 
 def _number(amount: float) -> str:

@@ -61,13 +61,13 @@ def evidence(work: Path) -> None:
     spent: list[tuple[float, float, float]] = []
     with serving.served(far) as process, open_ledger(near) as ledger:
         rules, client = intake.intake_rules(near), Kept(process.port, signer)
-        for made in batches:
+        for signed in batches:
             begun = time.perf_counter()
-            answer = client.ask("POST", EVIDENCE, made.data)
+            answer = client.ask("POST", EVIDENCE, signed.data)
             http = time.perf_counter() - begun
             assert answer.json["batches"][0]["new"] == RECORDS, answer
             begun = time.perf_counter()
-            read = batch.read(made.data)
+            read = batch.read(signed.data)
             parsed = time.perf_counter()
             intake.accept(ledger.store, read, rules)
             spent.append((http, parsed - begun, time.perf_counter() - parsed))
@@ -126,8 +126,8 @@ def _needed(page: str) -> set[str]:
     """The files that a page makes a browser fetch."""
     links = re.findall(r"<link\b[^>]*>", page)
     wanted = [link for link in links if re.search('rel="(stylesheet|preload|icon)"', link)]
-    found = {match[1] for link in wanted if (match := re.search('href="([^"]+)"', link))}
-    return found | set(re.findall(r'<(?:script|img)\b[^>]*\bsrc="([^"]+)"', page))
+    files = {match[1] for link in wanted if (match := re.search('href="([^"]+)"', link))}
+    return files | set(re.findall(r'<(?:script|img)\b[^>]*\bsrc="([^"]+)"', page))
 
 
 def _bytes(answer: BareAnswer) -> int:

@@ -101,7 +101,7 @@ class ServedProcess:
 
     def workers(self) -> list[int]:
         """Its worker processes (with `--workers` above 1)."""
-        found = []
+        pids = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 try:
@@ -110,8 +110,8 @@ class ServedProcess:
                 except OSError:
                     continue
                 if int(parent) == self.process.pid and b"spawn_main" in command:
-                    found.append(int(entry.name))
-        return sorted(found)
+                    pids.append(int(entry.name))
+        return sorted(pids)
 
     def connections(self, pid: int) -> int:
         """The number of connections with clients that one of its processes has."""
@@ -140,10 +140,10 @@ def family(pid: int) -> list[int]:
             with suppress(OSError):  # it ended meanwhile
                 parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
                 children.setdefault(parent, []).append(int(entry.name))
-    found = [pid]
-    for member in found:
-        found += children.get(member, [])
-    return found
+    members = [pid]
+    for member in members:
+        members += children.get(member, [])
+    return members
 
 
 def occupied(pids: Sequence[int]) -> int:
@@ -159,19 +159,19 @@ def occupied(pids: Sequence[int]) -> int:
 @contextmanager
 def started(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Iterator[ServedProcess]:
     """A program that prints its address with the port; asked to end at the end, and killed if it does not."""
-    with tempfile.TemporaryFile("w+") as told:
+    with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
             [sys.executable, *command],
             stdout=subprocess.PIPE,
-            stderr=told,
+            stderr=errors,
             text=True,
             env=os.environ | dict(environment or {}),
         )
         assert process.stdout is not None
-        found = re.search(r"http://127\.0\.0\.1:(\d+)/", process.stdout.readline())
-        running = ServedProcess(process, int(found[1]) if found else 0)
+        address = re.search(r"http://127\.0\.0\.1:(\d+)/", process.stdout.readline())
+        running = ServedProcess(process, int(address[1]) if address else 0)
         try:
-            if found:
+            if address:
                 _wait(running.port)
                 yield running
         finally:
@@ -182,9 +182,9 @@ def started(command: Sequence[str], environment: Mapping[str, str] | None = None
                 process.kill()
                 process.wait()
             process.stdout.close()
-            told.seek(0)
-            running.printed = told.read().splitlines()
-        if not found:
+            errors.seek(0)
+            running.printed = errors.read().splitlines()
+        if not address:
             raise SystemExit(f"{' '.join(command)} did not begin: {' '.join(running.printed)[-2000:]}")
 
 

@@ -43,16 +43,16 @@ def _postgres() -> Iterator[tuple[str, float]]:
     from postgres import cluster
 
     with cluster() as server:
-        found = []
+        measured = []
         for batches in (FEW, MANY):
             place = server.database()
             before = server.sql(place, "SELECT pg_current_wal_lsn()").strip()
             _fill(place, batches)
             written = server.sql(place, f"SELECT pg_current_wal_lsn() - '{before}'::pg_lsn")
             size = server.sql(place, "VACUUM FULL; SELECT pg_database_size(current_database())")
-            found.append((float(size), float(written)))
+            measured.append((float(size), float(written)))
         for number, what in enumerate(("bytes a record", "its write-ahead log, bytes a record")):
-            yield what, (found[1][number] - found[0][number]) / (MANY - FEW) / TASKS
+            yield what, (measured[1][number] - measured[0][number]) / (MANY - FEW) / TASKS
 
 
 def _settlement(folder: Path) -> float:

@@ -95,9 +95,9 @@ def run_of(signer: keys.PrivateKey, participant: int, number: int, epoch: int, t
         for body, task in bodies.items()
     )
     root = batch.root_of([leaf for leaf, _, _ in rows])
-    said = BatchStatement(ORIGIN, NAME, epoch, "tests", validator, task_set, len(rows), root, (whose,))
-    payload = canonical(said.document())
-    return Run(said, f"sha256:{sha256(payload).hexdigest()}", canonical(keys.sign_envelope(payload, signer)), rows)
+    statement = BatchStatement(ORIGIN, NAME, epoch, "tests", validator, task_set, len(rows), root, (whose,))
+    payload = canonical(statement.document())
+    return Run(statement, f"sha256:{sha256(payload).hexdigest()}", canonical(keys.sign_envelope(payload, signer)), rows)
 
 
 class Run(NamedTuple):
@@ -128,7 +128,7 @@ class Season:
         config.write(settings)
 
     def write(self, submissions: dict[int, int]) -> None:
-        rows = [f"miner-{one:04},{one + 1},,{submission(one, number)},,,\n" for one, number in submissions.items()]
+        rows = [f"miner-{miner:04},{miner + 1},,{submission(miner, number)},,,\n" for miner, number in submissions.items()]
         head = "key,uid,name,submission,submitted_at,last_reset_epoch,address\n"
         (self.folder / "participants.csv").write_text(head + "".join(rows))
 
@@ -139,11 +139,19 @@ class Season:
                 heads, rows = [], []
                 for run in some:
                     number, first, last = number + 1, last + 1, last + len(run.rows)
-                    said = run.statement
-                    names = (number, run.digest, said.validator, said.epoch, said.count, said.root, run.envelope)
+                    statement = run.statement
+                    names = (
+                        number,
+                        run.digest,
+                        statement.validator,
+                        statement.epoch,
+                        statement.count,
+                        statement.root,
+                        run.envelope,
+                    )
                     heads.append((*names, f"[[{first},{last}]]", first, last))
                     for seq, (leaf, slot, body) in enumerate(run.rows, start=first):
-                        rows.append((seq, leaf, number, said.epoch, slot, False, body))
+                        rows.append((seq, leaf, number, statement.epoch, slot, False, body))
                 tx._add(batches, *heads)
                 tx._add(records, *rows)
 
@@ -252,9 +260,9 @@ def main() -> None:
         for shape, (name, database) in itertools.product((SMALL, *LARGE), kinds.items()):
             season = Season(Path(place) / f"{name}-{shape.name}", shape, database(), signers)
             first = apart(partial(fill, season))
-            found = measure(season)
+            costs = measure(season)
             print(f"{name}, {shape.records:,} records, {shape.name} (the first epoch: {first:.1f} s of the processor)")
-            for what, cost, beside in zip(("assay settle", "assay explain"), found, few.setdefault(name, found), strict=True):
+            for what, cost, beside in zip(("assay settle", "assay explain"), costs, few.setdefault(name, costs), strict=True):
                 print(line(f"  {what}", cost, None if shape is SMALL else beside), flush=True)
                 worst = max(worst, cost.cpu / beside.cpu)
     print(f"the largest ratio of the processor's seconds: {worst:.2f}    (aim: at most {AIM})")

@@ -28,11 +28,11 @@ def seconds(command: list[str]) -> float:
 
 def main() -> None:
     """Measure and print."""
-    found: dict[str, list[float]] = {name: [] for name in PROGRAMS}
+    taken: dict[str, list[float]] = {name: [] for name in PROGRAMS}
     for _ in range(RUNS):
         for name, command in PROGRAMS.items():
-            found[name].append(seconds(command))
-    best = {name: min(times) for name, times in found.items()}
+            taken[name].append(seconds(command))
+    best = {name: min(times) for name, times in taken.items()}
     for name, time_ in best.items():
         print(f"{name:20} {time_ * 1000:7.1f} ms")
     base, ours = best.values()

@@ -82,11 +82,11 @@ class CellTrials:
             number=self._count, validator=small.VALIDATOR, participant=agent.name, submission=agent.digest, task=str(task.folder),
             task_id=task.id, task_digest=task.digest, trial=self._count, agent=str(agent.folder), folder=str(partial), epoch=1,
         )  # fmt: skip
-        found = record_of(job, (agent.name, agent.version, task.mode), self._sandbox.name, tried)
-        assert found.outcome == ("pass" if agent.name == small.SOLVER else "fail"), found
-        records.write_record(partial, found)
-        self._store.keep(partial, found)
-        self._store.append(found)
+        record = record_of(job, (agent.name, agent.version, task.mode), self._sandbox.name, tried)
+        assert record.outcome == ("pass" if agent.name == small.SOLVER else "fail"), record
+        records.write_record(partial, record)
+        self._store.keep(partial, record)
+        self._store.append(record)
 
 
 def podman() -> tuple[dict[str, str], str]:
@@ -182,7 +182,7 @@ def _parts(trials: CellTrials, rounds: int) -> dict[str, float]:
             spent[REST] = time.perf_counter() - began - sum(spent.values())
         for name, seconds in spent.items():
             rows[name].append(seconds)
-    return {name: statistics.median(found) for name, found in rows.items()}
+    return {name: statistics.median(times) for name, times in rows.items()}
 
 
 @contextmanager
@@ -231,7 +231,7 @@ def show(costs: Costs, without: str, rounds: int) -> None:
         print(f"{PODMAN:52}{without}")
     print(f"\n{'where one trial goes, with timers on':52}")
     whole = sum(costs.parts.values())
-    for what, seconds in sorted(costs.parts.items(), key=lambda one: -one[1]):
+    for what, seconds in sorted(costs.parts.items(), key=lambda part: -part[1]):
         print(f"  {what:50}{seconds * 1e3:8.1f} ms{seconds / whole:11.0%}")
     print(f"  {'together':50}{whole * 1e3:8.1f} ms")
     sys.stdout.flush()

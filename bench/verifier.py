@@ -60,12 +60,12 @@ def served() -> Iterator[str]:
 
 def exported(folder: Path, kind: str, participants: int) -> tuple[Path, str, int]:
     """A bundle with its evidence in JSON lines, the log's key, and the number of records."""
-    made = epoch.make(folder, VALIDATORS, participants, kind)
-    with made.parquet.with_suffix(".jsonl").open("wb") as out:
-        for seqs, bodies, _ in evidence.read_parquet(made.parquet):
+    built = epoch.make(folder, VALIDATORS, participants, kind)
+    with built.parquet.with_suffix(".jsonl").open("wb") as out:
+        for seqs, bodies, _ in evidence.read_parquet(built.parquet):
             out.writelines(body[:-1] + b',"seq":%d}\n' % seq for seq, body in zip(seqs, bodies, strict=True))
-    made.parquet.unlink()
-    return folder, str(made.key), made.records
+    built.parquet.unlink()
+    return folder, str(built.key), built.records
 
 
 def renderers() -> dict[int, float]:
@@ -102,9 +102,9 @@ def turn(browser: Browser, site: str, bundle: Path, key: str) -> tuple[float, fl
     page.set_input_files("#folder", str(bundle))
     page.wait_for_selector("#verdict:not([hidden])", timeout=LONGEST)
     cpu = sum(seconds - before.get(pid, 0.0) for pid, seconds in renderers().items())
-    said = page.inner_text("#h-verdict")
-    if said != "Verified, and computed again to the bit":
-        raise SystemExit(f"the page says {said!r}: {page.inner_text('#difference')}")
+    verdict = page.inner_text("#h-verdict")
+    if verdict != "Verified, and computed again to the bit":
+        raise SystemExit(f"the page says {verdict!r}: {page.inner_text('#difference')}")
     taken = re.search(r"It took ([0-9.]+) s", page.inner_text("#unproven"))
     assert taken is not None
     context.close()
@@ -121,7 +121,7 @@ def python(folder: Path, key: str) -> float:
 def measure(browser: Browser, site: str, bundle: tuple[Path, str, int], name: str, aim: str) -> list[str]:
     folder, key, records = bundle
     turns = [turn(browser, site, folder, key) for _ in range(TURNS)]
-    seconds, cpu = min(one[0] for one in turns), min(one[1] for one in turns)
+    seconds, cpu = min(measured[0] for measured in turns), min(measured[1] for measured in turns)
     compared = min(python(folder, key) for _ in range(TURNS if records < MANY else 1))
     print(
         f"{name:22} {records:>9,} records: page {seconds:5.1f} s{aim}, CPU {cpu:5.2f} s; assay.verify CPU {compared:5.2f} s",

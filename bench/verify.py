@@ -41,8 +41,8 @@ def seconds(what: Callable[[], object]) -> float:
     return time.perf_counter() - begun
 
 
-def signatures(made: BenchEpoch) -> float:
-    given = [(Ed25519PublicKey.from_public_bytes(key.raw), signature, message) for key, signature, message in made.signed]
+def signatures(built: BenchEpoch) -> float:
+    given = [(Ed25519PublicKey.from_public_bytes(key.raw), signature, message) for key, signature, message in built.signed]
 
     def loop() -> None:
         for key, signature, message in given:
@@ -51,18 +51,18 @@ def signatures(made: BenchEpoch) -> float:
     return seconds(loop)
 
 
-def plain(one: object) -> bytes:
-    return json.dumps(one, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+def plain(document: object) -> bytes:
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def hashes(made: BenchEpoch) -> tuple[float, float]:
+def hashes(built: BenchEpoch) -> tuple[float, float]:
     """`hash` and `sha256`, some thousand records at a time, so that memory is none of it."""
     whole = alone = 0.0
-    for _, bodies, _ in evidence.read_parquet(made.parquet):
+    for _, bodies, _ in evidence.read_parquet(built.parquet):
         dicts = [json.loads(body) for body in bodies]
-        assert [plain(one) for one in dicts] == bodies
+        assert [plain(document) for document in dicts] == bodies
         begun = time.perf_counter()
-        [sha256(plain(one)).digest() for one in dicts]
+        [sha256(plain(document)).digest() for document in dicts]
         between = time.perf_counter()
         [sha256(body).digest() for body in bodies]
         whole, alone = whole + between - begun, alone + time.perf_counter() - between
@@ -76,9 +76,9 @@ def root(level: list[bytes]) -> bytes:
     return level[0]
 
 
-def trees(made: BenchEpoch) -> float:
-    digests = [sha256(body).digest() for _, bodies, _ in evidence.read_parquet(made.parquet) for body in bodies]
-    sizes = [json.loads(line)["members"] for line in (made.folder / bundle.BATCHES).read_bytes().splitlines()]
+def trees(built: BenchEpoch) -> float:
+    digests = [sha256(body).digest() for _, bodies, _ in evidence.read_parquet(built.parquet) for body in bodies]
+    sizes = [json.loads(line)["members"] for line in (built.folder / bundle.BATCHES).read_bytes().splitlines()]
     ranges = [(first - 1, last) for ((first, last),) in sizes]
 
     def both() -> None:
@@ -89,14 +89,14 @@ def trees(made: BenchEpoch) -> float:
     return seconds(both)
 
 
-def turn(made: BenchEpoch) -> dict[str, float]:
-    document = json.loads((made.folder / bundle.INPUTS).read_bytes())
-    found = {"verify": seconds(lambda: assay.verify(made.folder, key=str(made.key)))}
-    found["settle"] = seconds(lambda: epoch.settle(made.folder, document))
-    found["signatures"] = signatures(made)
-    found["hash"], found["sha256"] = hashes(made)
-    found["trees"] = trees(made)
-    return found
+def turn(built: BenchEpoch) -> dict[str, float]:
+    document = json.loads((built.folder / bundle.INPUTS).read_bytes())
+    taken = {"verify": seconds(lambda: assay.verify(built.folder, key=str(built.key)))}
+    taken["settle"] = seconds(lambda: epoch.settle(built.folder, document))
+    taken["signatures"] = signatures(built)
+    taken["hash"], taken["sha256"] = hashes(built)
+    taken["trees"] = trees(built)
+    return taken
 
 
 def main() -> None:
@@ -105,14 +105,14 @@ def main() -> None:
     participants = 256 if parser.parse_args().full else 32
     BUILD.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="verify-", dir=BUILD) as folder:
-        made = epoch.make(Path(folder) / "epoch", VALIDATORS, participants)
-        turns = [turn(made) for _ in range(TURNS)]
-        size = sum(path.stat().st_size for path in made.folder.rglob("*") if path.is_file())
-    best = {name: min(one[name] for one in turns) for name in turns[0]}
-    print(f"{made.records:,} records in {len(made.signed):,} batches; the bundle has {size / made.records:.0f} bytes a record")
+        built = epoch.make(Path(folder) / "epoch", VALIDATORS, participants)
+        turns = [turn(built) for _ in range(TURNS)]
+        size = sum(path.stat().st_size for path in built.folder.rglob("*") if path.is_file())
+    best = {name: min(times[name] for times in turns) for name in turns[0]}
+    print(f"{built.records:,} records in {len(built.signed):,} batches; the bundle has {size / built.records:.0f} bytes a record")
     print(f"{'':12} {'seconds':>8} {'µs a record':>12}")
     for name, taken in best.items():
-        print(f"{name:12} {taken:8.3f} {1e6 * taken / made.records:12.2f}")
+        print(f"{name:12} {taken:8.3f} {1e6 * taken / built.records:12.2f}")
     allowed = 2 * best["settle"] + best["signatures"] + best["hash"]
     print(f"verify / (2 × settle + signatures + hash): {best['verify'] / allowed:.2f}    (aim: at most 1)")
     strict = 2 * best["settle"] + best["signatures"] + best["sha256"] + best["trees"]

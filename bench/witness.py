@@ -67,8 +67,10 @@ def hand_in(place: Path, judges: list[PrivateKey], epoch: int) -> int:
                 for at, (participant, submission) in enumerate((("a", "s1"), ("b", "s2")))
                 for task in range(TASKS)
             ]
-            made = batch.make(trials, origin=ORIGIN, competition=NAME, task_set=rules.task_set, signer=judge, validator=validator)
-            count += intake.accept(ledger.store, made, rules).new
+            signed = batch.make(
+                trials, origin=ORIGIN, competition=NAME, task_set=rules.task_set, signer=judge, validator=validator
+            )
+            count += intake.accept(ledger.store, signed, rules).new
     return count
 
 

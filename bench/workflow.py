@@ -59,7 +59,7 @@ def mesh(place: int) -> list[int]:
 SHAPES: dict[str, Callable[[int], list[int]]] = {"one after the other": chain, "all at once": wide, "25 layers of 40": mesh}
 
 
-def made(needs: Callable[[int], list[int]]) -> bytes:
+def plan_of(needs: Callable[[int], list[int]]) -> bytes:
     """A plan of this shape, in which each step refers to one that it needs."""
     nodes: list[dict[str, Any]] = []
     edges = []
@@ -67,7 +67,7 @@ def made(needs: Callable[[int], list[int]]) -> bytes:
         before = needs(place)
         params = {"text": f"after ${{n{before[0]}.output.text}}"} if before else {"text": "first"}
         nodes.append({"id": f"n{place}", "service": "s", "action": "do", "params": params})
-        edges += [[f"n{one}", f"n{place}"] for one in before]
+        edges += [[f"n{needed}", f"n{place}"] for needed in before]
     handling = {node["id"]: {"retry_count": 2, "timeout_seconds": "30"} for node in nodes}
     return json.dumps({"nodes": nodes, "edges": edges, "error_handling": handling}).encode()
 
@@ -76,18 +76,18 @@ async def bare(plan: Plan, service: Instant) -> None:
     """The same calls in the same order, with nothing else."""
     done: dict[str, asyncio.Future[None]] = {name: asyncio.get_running_loop().create_future() for name in plan.by_id}
 
-    async def one(name: str) -> None:
+    async def step(name: str) -> None:
         for before in plan.needs[name]:
             await done[before]
         await service.ask(ServiceCall(b"", 1.0))
         done[name].set_result(None)
 
-    await asyncio.gather(*(one(name) for name in plan.by_id))
+    await asyncio.gather(*(step(name) for name in plan.by_id))
 
 
 async def carried_out(plan: Plan, service: Instant) -> None:
-    found = await judge.execute(plan, judge.RunBounds(NANO, 600 * NANO), {"s": service}, None)
-    assert (found.completed, found.retries, found.broken) == (STEPS, 0, "")
+    execution = await judge.execute(plan, judge.RunBounds(NANO, 600 * NANO), {"s": service}, None)
+    assert (execution.completed, execution.retries, execution.broken) == (STEPS, 0, "")
 
 
 def seconds(work: Callable[[Plan, Instant], Awaitable[None]], plan: Plan, service: Instant) -> float:
@@ -104,7 +104,7 @@ def main() -> None:
     worst = 0.0
     print(f"{STEPS:,} steps, medians of {ROUNDS}{'':26}checked   the calls   carried out   beyond, a step")
     for name, needs in SHAPES.items():
-        data = made(needs)
+        data = plan_of(needs)
         began = time.perf_counter()
         plan = parse_plan(data, _RULES)
         checked = time.perf_counter() - began

@@ -152,8 +152,8 @@ def shared() -> Path:
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[postgres.Cluster]:
     """A PostgreSQL of our own, started when the first test asks for it."""
-    with postgres.cluster() as made:
-        yield made
+    with postgres.cluster() as cluster:
+        yield cluster
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -161,8 +161,8 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where a ledger may be made, on each database: a path, a URL."""
     if request.param == "sqlite":
         return str(tmp_path / "ledger.db")
-    made: postgres.Cluster = request.getfixturevalue("postgresql")
-    return made.database()
+    cluster: postgres.Cluster = request.getfixturevalue("postgresql")
+    return cluster.database()
 
 
 @pytest.fixture(scope="session")
@@ -170,8 +170,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator["evm_kit.Anvil"]:
     """An Ethereum node of our own, where gas is free, started when the first test asks for it."""
     import evm_kit
 
-    with evm_kit.anvil(tmp_path_factory.mktemp("anvil"), *evm_kit.OPTIONS) as made:
-        yield made
+    with evm_kit.anvil(tmp_path_factory.mktemp("anvil"), *evm_kit.OPTIONS) as anvil:
+        yield anvil
 
 
 @pytest.fixture
@@ -179,13 +179,13 @@ def chain(node: "evm_kit.Anvil") -> Iterator["evm_kit.AnvilChain"]:
     """The chain of that node, as it was before the first test."""
     import evm_kit
 
-    found = evm_kit.AnvilChain(node.url)
-    begun = found.ask("evm_snapshot")
-    yield found
-    found.ask("evm_setAutomine", True)
-    found.ask("anvil_dropAllTransactions")  # these are not in the snapshot, nor is the price of gas
-    found.ask("evm_revert", begun)
-    found.ask("anvil_setNextBlockBaseFeePerGas", "0x0")
+    anvil_chain = evm_kit.AnvilChain(node.url)
+    begun = anvil_chain.ask("evm_snapshot")
+    yield anvil_chain
+    anvil_chain.ask("evm_setAutomine", True)
+    anvil_chain.ask("anvil_dropAllTransactions")  # these are not in the snapshot, nor is the price of gas
+    anvil_chain.ask("evm_revert", begun)
+    anvil_chain.ask("anvil_setNextBlockBaseFeePerGas", "0x0")
 
 
 @pytest.fixture

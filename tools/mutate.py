@@ -115,18 +115,18 @@ def changed(node: ast.AST) -> Iterator[ast.expr]:
 
 def _unseen(tree: ast.AST) -> set[ast.AST]:
     """Nodes that are left alone: types, and what is only shown to people, which tests need not pin down."""
-    found: set[ast.AST] = set()
+    nodes: set[ast.AST] = set()
     for node in ast.walk(tree):
         inner: list[ast.AST | None] = []
         if isinstance(node, ast.AnnAssign):
             inner = [node.annotation]
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            inner = [node.returns, *(one.annotation for one in ast.walk(node.args) if isinstance(one, ast.arg))]
+            inner = [node.returns, *(arg.annotation for arg in ast.walk(node.args) if isinstance(arg, ast.arg))]
             inner += node.decorator_list
         elif isinstance(node, ast.JoinedStr | ast.Raise | ast.Assert):
             inner = [node]
-        found |= {one for part in inner if part is not None for one in ast.walk(part)}
-    return found
+        nodes |= {child for part in inner if part is not None for child in ast.walk(part)}
+    return nodes
 
 
 def mutants(file: str) -> list[Mutant]:
@@ -141,23 +141,23 @@ def mutants(file: str) -> list[Mutant]:
         row = source[starts[line - 1] : starts[line]].encode()
         return starts[line - 1] + len(row[:column].decode())
 
-    left_alone, found = _unseen(tree), []
+    left_alone, mutants = _unseen(tree), []
     for node in ast.walk(tree):
         if node in left_alone or not isinstance(node, ast.expr) or node.end_lineno is None or node.end_col_offset is None:
             continue
         begin, end = position(node.lineno, node.col_offset), position(node.end_lineno, node.end_col_offset)
-        found += [Mutant(file, begin, end, f"({ast.unparse(one)})") for one in changed(node)]
-    return found
+        mutants += [Mutant(file, begin, end, f"({ast.unparse(replacement)})") for replacement in changed(node)]
+    return mutants
 
 
 def drawn(seed: int, count: int) -> list[tuple[Mutant, tuple[str, ...]]]:
     """The mutants of this run, each with its tests: as many of each row of TESTS, in an order that the seed gives."""
-    draw, found = random.Random(seed), []
+    draw, pairs = random.Random(seed), []
     for pattern, tests in TESTS.items():
         files = sorted(str(path.relative_to(SOURCE)) for path in SOURCE.glob(pattern))
         every = [mutant for file in files for mutant in mutants(file)]
-        found += [(mutant, tests) for mutant in draw.sample(every, min(len(every), count // len(TESTS)))]
-    return found
+        pairs += [(mutant, tests) for mutant in draw.sample(every, min(len(every), count // len(TESTS)))]
+    return pairs
 
 
 def passes(tests: tuple[str, ...], mutant: Mutant | None = None) -> bool:
@@ -193,8 +193,8 @@ def main() -> int:
     with ThreadPoolExecutor(options.jobs) as pool:
         for _ in pool.map(passes, dict.fromkeys(TESTS.values())):  # or every mutant would seem to be noticed
             pass
-        found = list(pool.map(lambda pair: passes(pair[1], pair[0]), every))
-    survivors = [mutant for (mutant, _), alive in zip(every, found, strict=True) if alive]
+        passed = list(pool.map(lambda pair: passes(pair[1], pair[0]), every))
+    survivors = [mutant for (mutant, _), alive in zip(every, passed, strict=True) if alive]
     wrong = [mutant for mutant in survivors if mutant.change not in ALLOWED]
     for mutant in survivors:
         print(f"survived: {mutant}\n    {ALLOWED.get(mutant.change, 'no test notices this')}")

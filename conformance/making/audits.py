@@ -52,7 +52,7 @@ def board(scores: Mapping[str, int], *, stakes: tuple[int, ...] = (100, 100, 100
         "participants": [{"key": key, "uid": uid, "submission": f"of {key}"} for uid, key in enumerate(scores, 1)],
         "validators": [{"key": key, "stake": str(stake)} for key, stake in zip(keys, stakes, strict=True)],
         "tasks": list(TASKS),
-        "evidence": [one for key in keys for who, passes in scores.items() for one in seen_by(key, who, passes, work=work)],
+        "evidence": [row for key in keys for who, passes in scores.items() for row in seen_by(key, who, passes, work=work)],
     }
 
 
@@ -161,7 +161,7 @@ AUDITS = [
         given(
             changed_board(
                 board({"m1": 7, "m2": 1}, score={"kind": "tests", "trials": 2}),
-                *(one | {"trial": 2} for one in board({"m1": 7, "m2": 1})["evidence"]),
+                *(row | {"trial": 2} for row in board({"m1": 7, "m2": 1})["evidence"]),
             )
         ),
     ),
@@ -206,14 +206,14 @@ FEW = TASKS[:4]
 
 def whole() -> Doc:
     """An epoch of kind tests; a witness cosigned its receipt ten minutes before the round of drand."""
-    rows = [one for v in (A, B) for who, passes in (("m1", 4), ("m2", 1)) for one in seen_by(v, who, passes, tasks=FEW)]
-    numbered = [one | {"seq": seq} for seq, one in enumerate(rows, 1)]
+    rows = [row for v in (A, B) for who, passes in (("m1", 4), ("m2", 1)) for row in seen_by(v, who, passes, tasks=FEW)]
+    numbered = [row | {"seq": seq} for seq, row in enumerate(rows, 1)]
     cases = lambda epoch: case_of(epoch, scheme=SCHEME, tasks=list(FEW))  # noqa: E731
-    found = bundle(story([numbered], cases=cases, scheme=FILLED, epochs=(3,), task_set=task_set_digest(list(FEW))))
-    for receipt in found["receipts"].values():
+    bundled = bundle(story([numbered], cases=cases, scheme=FILLED, epochs=(3,), task_set=task_set_digest(list(FEW))))
+    for receipt in bundled["receipts"].values():
         text = receipt["proof"].partition("\n\n")[2].rpartition("\n\n")[0] + "\n"
         receipt["proof"] += trees.cosignature(text, "example.net/w", WITNESS, AT - 600)
-    return found
+    return bundled
 
 
 EPOCH = whole()
@@ -224,7 +224,7 @@ def predicate(source: Doc, *differs: tuple[str, str, str, list[str]], witnessed:
     """What an audit of the epoch has to state."""
     drawn = hashlib.sha256(bytes.fromhex(source["signature"])).hexdigest() if "round" in source else source["value"]
     held = case_of(3, scheme=SCHEME, tasks=list(FEW), evidence=EPOCH["records"]["3"])
-    found = audit(given(held, *differs, randomness=drawn, receipt=f"sha256:{ENTRY}"))
+    findings = audit(given(held, *differs, randomness=drawn, receipt=f"sha256:{ENTRY}"))
     return {
         **STATED,
         "receipt": f"sha256:{ENTRY}",
@@ -234,7 +234,7 @@ def predicate(source: Doc, *differs: tuple[str, str, str, list[str]], witnessed:
         "randomness": source,
         "risk": "0.05",
         "places": None,
-        **found,
+        **findings,
         "software": {"name": "assay", "version": "0.1.0"},
     }
 
@@ -254,9 +254,9 @@ def in_log(body: bytes, key: Ed25519PrivateKey, origin: str) -> str:
 
 
 def asked(file: Doc, policy: str | None = POLICY, auditor: str | None = AUDITOR_KEY, epoch: Doc = EPOCH) -> Doc:
-    found: Doc = {"audit": envelopes.plain(file).decode(), "epoch": epoch}
-    found |= {} if policy is None else {"policy": policy}
-    return found | ({} if auditor is None else {"auditor": auditor})
+    request: Doc = {"audit": envelopes.plain(file).decode(), "epoch": epoch}
+    request |= {} if policy is None else {"policy": policy}
+    return request | ({} if auditor is None else {"auditor": auditor})
 
 
 GIVEN: Doc = {"source": "given", "value": RANDOM}
@@ -371,20 +371,20 @@ WORDS: Doc = {"a": ["pp", "pp", "pf", "ff"]}
 def left_out(scheme: Doc | None = None, stakes: Doc | None = None, words: Doc = WORDS, **parts: Any) -> Doc:
     """A case in which an audit saw false claims of v4."""
     rules = {"outliers": {"method": "none"}} | parts.pop("consensus", {})
-    found: Doc = worlds.tests(words, stakes=stakes or {}, consensus=rules, **parts)
-    found["scheme"] |= {"audit": {"failed": "leave-out"}} if scheme is None else scheme
-    found["validators"][3]["failed_audit"] = AUDITED
-    return found
+    world: Doc = worlds.tests(words, stakes=stakes or {}, consensus=rules, **parts)
+    world["scheme"] |= {"audit": {"failed": "leave-out"}} if scheme is None else scheme
+    world["validators"][3]["failed_audit"] = AUDITED
+    return world
 
 
-def told(score: str | None, reason: str = "audit-failed", **more: Any) -> Doc:
+def not_counted(score: str | None, reason: str = "audit-failed", **more: Any) -> Doc:
     return {"agreed": [{"score": score, "not_counted": [{"validator": "v4", "reason": reason, "missing": 0}], **more}]}
 
 
 EVERYBODY: Doc = {"agreed": [{"not_counted": []}]}
 ASSIGN: Doc = {"consensus": {"assign": 3, "min_validators": 3}, "randomness": worlds.SEEDED}
 LEFT_OUT = [
-    case("it does not count, and is told", left_out(), told("0.833333333")),
+    case("it does not count, and is told", left_out(), not_counted("0.833333333")),
     case("without the option nothing changes", left_out({}), EVERYBODY),
     case("with another field of the section nothing changes", left_out({"audit": {"risk": "10%"}}), EVERYBODY),
     case(
@@ -397,18 +397,18 @@ LEFT_OUT = [
         left_out(consensus={"min_validators": 4}),
         {"agreed": [{"status": "no-quorum", "reason": "too-few-validators"}]},
     ),
-    case("no stake is told first", left_out(stakes={"v4": "0"}), told("0.833333333", "no-stake")),
+    case("no stake is told first", left_out(stakes={"v4": "0"}), not_counted("0.833333333", "no-stake")),
     case(
         "too little stake is told first",
         left_out(stakes={"v4": "9"}, consensus={"min_validator_stake": "10"}),
-        told("0.833333333", "stake-below-minimum"),
+        not_counted("0.833333333", "stake-below-minimum"),
     ),
-    case("it is never drawn", left_out(**ASSIGN), told("0.833333333", "not-assigned")),
-    case("what it misses is not asked", left_out(words={"a": ["pp", "pp", "pf", "-f"]}), told("0.833333333")),
+    case("it is never drawn", left_out(**ASSIGN), not_counted("0.833333333", "not-assigned")),
+    case("what it misses is not asked", left_out(words={"a": ["pp", "pp", "pf", "-f"]}), not_counted("0.833333333")),
     case(
         "a task that it saw fail passes by all",
         left_out(words={"a": ["pp", "pp", "pf", "ff"]}, score={"passed_by": "all"}),
-        told("0.5"),
+        not_counted("0.5"),
     ),
     case("an audit of nobody with evidence", left_out(words={"a": ["pp", "pp", "pf"]}, stakes={"v4": "100"}), EVERYBODY),
     refused(

@@ -111,9 +111,9 @@ def inner(kind: str, draft: CaseDraft) -> Doc:
 
 def hold(file: File, draft: CaseDraft, who: str, part: Any, output: Any) -> None:
     """Raises Disagreement unless everything in `part` is in the output."""
-    found = None if part is None else next(missing(part, output), None)
-    if found is not None:
-        raise Disagreement(f"{file.name}: {draft.name}: {who}: {found}")
+    difference = None if part is None else next(missing(part, output), None)
+    if difference is not None:
+        raise Disagreement(f"{file.name}: {draft.name}: {who}: {difference}")
 
 
 def missing(part: Any, whole: Any, path: str = "") -> Any:
@@ -125,8 +125,8 @@ def missing(part: Any, whole: Any, path: str = "") -> Any:
             else:
                 yield from missing(value, whole[key], f"{path}.{key}".lstrip("."))
     elif isinstance(part, list) and isinstance(whole, list) and len(part) == len(whole):
-        for index, (one, other) in enumerate(zip(part, whole, strict=True)):
-            yield from missing(one, other, f"{path}[{index}]")
+        for index, (element, other) in enumerate(zip(part, whole, strict=True)):
+            yield from missing(element, other, f"{path}[{index}]")
     else:
         yield from differences(part, whole, path)
 

@@ -21,17 +21,19 @@ EMPTY_ROOT = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b785
 NULL = "sha256:" + "0" * 64
 STORY = story()
 ONE_EPOCH, TWO_EPOCHS = bundle(STORY, 1), bundle(STORY)
-LONGER = story([*(one.records for one in STORY.epochs), []], epochs=(3, 5, 7))
+LONGER = story([*(epoch.records for epoch in STORY.epochs), []], epochs=(3, 5, 7))
 THREE_EPOCHS, FORKED = bundle(LONGER), [({}, b"another"), *LONGER.entries[1:2]]
 RECORDS = ONE_EPOCH["records"]["3"]
 
 
 def verified(name: str, whole: Doc) -> CaseDraft:
     counts = {"receipts": len(whole["receipts"]), "batches": len(whole["batches"])}
-    counts["records"] = sum(len(one) for one in whole["records"].values())
-    said = whole["settlement"]
+    counts["records"] = sum(len(records) for records in whole["records"].values())
+    settlement = whole["settlement"]
     return case(
-        name, whole, counts | {"competition": said["scheme"]["name"], "epoch": said["epoch"], "settlement": said["digest"]}
+        name,
+        whole,
+        counts | {"competition": settlement["scheme"]["name"], "epoch": settlement["epoch"], "settlement": settlement["digest"]},
     )
 
 
@@ -41,17 +43,17 @@ def refused(stage: str, name: str, whole: Doc, why: str) -> CaseDraft:
 
 def put(whole: Doc, *path: str | int, to: Any) -> Doc:
     """The bundle with another value at a path."""
-    found: Any = copy.deepcopy(whole)
-    holder = found
+    copied: Any = copy.deepcopy(whole)
+    holder = copied
     for step in path[:-1]:
         holder = holder[step]
     holder[path[-1]] = to
-    return dict(found)
+    return dict(copied)
 
 
-def lied(**said: Any) -> Doc:
+def lied(**fields: Any) -> Doc:
     """The first epoch with a receipt that states something else, rightly signed."""
-    return bundle(story(lie=lambda epoch, stated: stated | said), 1)
+    return bundle(story(lie=lambda epoch, stated: stated | fields), 1)
 
 
 def other(records: list[Doc]) -> Doc:
@@ -78,8 +80,8 @@ SET = task_set_digest(["t1", "t2"])
 
 
 def trial(seq: int, validator: str, task: str, outcome: str) -> Doc:
-    found = record(seq, 3, validator, "m1") | {"kind": "tests", "task": task, "outcome": outcome, "trial": 1}
-    return {name: value for name, value in found.items() if name != "score"}
+    row = record(seq, 3, validator, "m1") | {"kind": "tests", "task": task, "outcome": outcome, "trial": 1}
+    return {name: value for name, value in row.items() if name != "score"}
 
 
 def of_tests() -> Doc:
@@ -116,7 +118,7 @@ GOOD = [
 
 FIRST, SECOND = (TWO_EPOCHS["receipts"][epoch] for epoch in ("3", "5"))
 ELSEWHERE = bundle(story(name="other"), 1)
-REPLAYED = story(lie=lambda epoch, said: said | ({"settlement": NULL} if epoch == 3 else {}))
+REPLAYED = story(lie=lambda epoch, stated: stated | ({"settlement": NULL} if epoch == 3 else {}))
 BATCH = ONE_EPOCH["batches"][0]
 
 
@@ -164,13 +166,13 @@ BAD = [
     refused(
         "chain",
         "no receipt before, signed",
-        bundle(story(lie=lambda epoch, said: said | {"previous": None})),
+        bundle(story(lie=lambda epoch, stated: stated | {"previous": None})),
         "the second names the first",
     ),
     refused(
         "chain",
         "the receipt before is of a later epoch, signed",
-        bundle(story(lie=lambda epoch, said: said | ({"epoch": 6} if epoch == 3 else {}))),
+        bundle(story(lie=lambda epoch, stated: stated | ({"epoch": 6} if epoch == 3 else {}))),
         "epochs ascend",
     ),
     refused(
@@ -352,7 +354,7 @@ BAD = [
     refused(
         "inputs",
         "the name of another competition, signed",
-        bundle(story(lie=lambda epoch, said: said | {"competition": "other"}), 1) | {"batches": ELSEWHERE["batches"]},
+        bundle(story(lie=lambda epoch, stated: stated | {"competition": "other"}), 1) | {"batches": ELSEWHERE["batches"]},
         "the scheme is of this one",
     ),
     refused(

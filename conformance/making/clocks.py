@@ -58,7 +58,7 @@ DECAY = [
 def before(
     record: str | None, last: int | None, submission: str | None, *own: tuple[str, str, str, int], task_set: str | None = None
 ) -> Doc:
-    rows = [dict(zip(("participant", "submission", "best", "last"), one, strict=True)) for one in own]
+    rows = [dict(zip(("participant", "submission", "best", "last"), fields, strict=True)) for fields in own]
     return {"task_set": task_set, "record": record, "last": last, "submission": submission, "participants": rows}
 
 
@@ -76,7 +76,7 @@ def ticks(
 ) -> CaseDraft:
     rules = more.pop("decay", {})
     names = ("participant", "submission", "score", "last_reset_epoch")
-    rows = [dict(zip(names, one, strict=False)) for one in agreed]
+    rows = [dict(zip(names, fields, strict=False)) for fields in agreed]
     given = {"decay": rules, "epoch": 10, **more, "previous": previous, "agreed": rows}
     return case(name, given, expect)
 

@@ -28,14 +28,14 @@ def assigned(people: Doc, records: list[Doc], kind: str = "given", **more: Any) 
 def heard(key: str, what: str, epoch: int) -> Doc:
     """Who counts for one participant, and who was not drawn."""
     counting = drawn(what, epoch, 2)
-    others = [{"validator": one, "reason": "not-assigned", "missing": 0} for one in KEYS if one not in counting]
-    return {"participant": key, "validators": [{"validator": one} for one in counting], "not_counted": others}
+    others = [{"validator": validator, "reason": "not-assigned", "missing": 0} for validator in KEYS if validator not in counting]
+    return {"participant": key, "validators": [{"validator": validator} for validator in counting], "not_counted": others}
 
 
 EMPTY: Doc = {"a": {"submission": ""}}
-NAMELESS = [one | {"submission": ""} for one in evidence({"a": ["0.8"] * 4})]
+NAMELESS = [row | {"submission": ""} for row in evidence({"a": ["0.8"] * 4})]
 POINTS = [record("points", key, "a", repository="o/r", valid=1, submission="") for key in KEYS]
-SEVERAL = [one | {"epoch": 4} if one["validator"] == "v4" else one for one in evidence({"a": ["0.8"] * 4})]
+SEVERAL = [row | {"epoch": 4} if row["validator"] == "v4" else row for row in evidence({"a": ["0.8"] * 4})]
 ABOUT_PEOPLE = [
     record("points", "v4", "a", 4, repository="o/r", valid=1, submission=""),
     *(record("points", key, name, repository="o/r", valid=n) for n, name in ((2, "a"), (1, "b")) for key in KEYS),
@@ -144,7 +144,7 @@ WHO_COUNTS = [
         "one seq on records of different keys: seq orders the records of one key, and no others",
         given(
             {},
-            evidence=[one | {"seq": 7} for one in evidence({"a": ["0.8"] * 3})],
+            evidence=[row | {"seq": 7} for row in evidence({"a": ["0.8"] * 3})],
             people={"a": {}},
             stakes={"v1": "100", "v2": "100", "v3": "100"},
         ),
@@ -186,10 +186,14 @@ CHAIN: Doc = {
 def pulled(change: Doc | None = None, rows: Doc | None = None) -> Doc:
     """A case whose uids and stakes were read from a chain, and the digest over them."""
     world = given({"a": "0.8", "b": "0.5"}, people={"c": {"uid": None}})
-    uids = [[one["key"], one["uid"]] for one in sorted(world["participants"], key=lambda one: one["uid"] or 0) if one["uid"]]
-    stakes = sorted([one["key"], one["stake"]] for one in world["validators"])
-    found = digest_of({"participants": uids, "validators": stakes})
-    return world | (change or {}) | {"registry": CHAIN | {"rows": found} | (rows or {})}
+    uids = [
+        [person["key"], person["uid"]]
+        for person in sorted(world["participants"], key=lambda person: person["uid"] or 0)
+        if person["uid"]
+    ]
+    stakes = sorted([validator["key"], validator["stake"]] for validator in world["validators"])
+    digest = digest_of({"participants": uids, "validators": stakes})
+    return world | (change or {}) | {"registry": CHAIN | {"rows": digest} | (rows or {})}
 
 
 BOUNDS = [
@@ -216,8 +220,8 @@ BOUNDS = [
     refused("tasks of a case: two lines in one", tests({"a": ["p"]}, tasks=["t1\nt2"]), "an id is text of SPEC 1"),
 ]
 TEXT = [
-    case(f"a key with {what}", given({f"p{one}": "0.8", f"q{one}": "0.5"}), agreed(f"p{one}", f"q{one}"))
-    for what, one in (
+    case(f"a key with {what}", given({f"p{char}": "0.8", f"q{char}": "0.5"}), agreed(f"p{char}", f"q{char}"))
+    for what, char in (
         ("a character of Unicode 15", "\U0001fae8"),
         ("an unassigned character", "\u0378"),
         ("a private-use character", "\ue000"),
@@ -227,8 +231,8 @@ TEXT = [
         ("a digit of another script", "٣"),
     )
 ] + [
-    refused(f"a key with {what}", given({f"p{one}": "0.8"}), "SPEC 1 lists it")
-    for what, one in (
+    refused(f"a key with {what}", given({f"p{char}": "0.8"}), "SPEC 1 lists it")
+    for what, char in (
         ("a control character (C0)", "\x1b"),
         ("a control character (C1)", "\x9b"),
         ("DEL", "\x7f"),

@@ -35,18 +35,18 @@ GIVEN = split(("0.6", X), ("0.3", Y), **RULES)
 
 def competition(at: int, log: tuple[str, Ed25519PrivateKey], **changes: Any) -> Doc:
     """The receipt of a competition, in its log, and the case that it is of."""
-    one = GIVEN["competitions"][at]["case"] | changes
-    settlement = answer("settle", copy.deepcopy(one))
-    signed = envelopes.receipt(one["scheme"]["scheme"]["name"], one["epoch"], settlement["digest"], log[1])
-    return {"receipt": text(receipts.receipts([signed], *log)[0]), "case": one}
+    world = GIVEN["competitions"][at]["case"] | changes
+    settlement = answer("settle", copy.deepcopy(world))
+    signed = envelopes.receipt(world["scheme"]["scheme"]["name"], world["epoch"], settlement["digest"], log[1])
+    return {"receipt": text(receipts.receipts([signed], *log)[0]), "case": world}
 
 
 PARTS = [competition(at, log) for at, log in enumerate(LOGS)]
 
 
 def payload_of(part: Doc) -> Doc:
-    found: Doc = json.loads(base64.b64decode(json.loads(part["receipt"])["envelope"]["payload"]))
-    return found
+    statement: Doc = json.loads(base64.b64decode(json.loads(part["receipt"])["envelope"]["payload"]))
+    return statement
 
 
 def digested(document: Doc) -> Doc:
@@ -56,22 +56,22 @@ def digested(document: Doc) -> Doc:
 
 def stated(change: Change = lambda _: None, *, subnet: Doc = RULES) -> Doc:
     """What the subnet's owner signs; change: of the predicate, before digests are taken."""
-    found = oracle.emission(copy.deepcopy({**GIVEN, "subnet": subnet} | {"competitions": NAMED}))
-    for row, part in zip(found["competitions"], PARTS, strict=True):
+    emission = oracle.emission(copy.deepcopy({**GIVEN, "subnet": subnet} | {"competitions": NAMED}))
+    for row, part in zip(emission["competitions"], PARTS, strict=True):
         row["settlement"] = payload_of(part)["predicate"]["settlement"]
     rows = [
-        {"competition": f"c{at + 1}", "epoch": found["epoch"], "digest": digest_of(part), "log": KEYS[at]}
+        {"competition": f"c{at + 1}", "epoch": emission["epoch"], "digest": digest_of(part), "log": KEYS[at]}
         for at, part in enumerate(PARTS)
     ]
-    whole = {"schema": "assay.emission/1", **found, "receipts": rows}
-    said: Doc = {"subnet": "net", "epoch": found["epoch"], "rules": subnet, "split": whole, "previous": None}
-    said |= {"software": {"name": "assay", "version": "0.1.0"}}
-    said = copy.deepcopy(said)
-    change(said)
-    return said | {"split": digested(said["split"])}
+    whole = {"schema": "assay.emission/1", **emission, "receipts": rows}
+    predicate: Doc = {"subnet": "net", "epoch": emission["epoch"], "rules": subnet, "split": whole, "previous": None}
+    predicate |= {"software": {"name": "assay", "version": "0.1.0"}}
+    predicate = copy.deepcopy(predicate)
+    change(predicate)
+    return predicate | {"split": digested(predicate["split"])}
 
 
-NAMED = [one | {"name": f"c{at}"} for at, one in enumerate(GIVEN["competitions"], start=1)]
+NAMED = [entry | {"name": f"c{at}"} for at, entry in enumerate(GIVEN["competitions"], start=1)]
 
 
 def digest_of(part: Doc) -> str:
@@ -79,14 +79,16 @@ def digest_of(part: Doc) -> str:
     return f"sha256:{hashlib.sha256(payload).hexdigest()}"
 
 
-def signed(said: Doc, key: Ed25519PrivateKey = LOG, kind: str = "assay:emission/v1", origin: str = SUBNET, **more: Any) -> Doc:
+def signed(
+    predicate: Doc, key: Ed25519PrivateKey = LOG, kind: str = "assay:emission/v1", origin: str = SUBNET, **more: Any
+) -> Doc:
     """The file: an envelope around the statement, in a log that has it alone."""
-    digest = said["split"]["digest"].removeprefix("sha256:")
+    digest = predicate["split"]["digest"].removeprefix("sha256:")
     statement = {
         "_type": "https://in-toto.io/Statement/v1",
-        "subject": [{"name": f"{said['subnet']} epoch {said['epoch']}", "digest": {"sha256": digest}}],
+        "subject": [{"name": f"{predicate['subnet']} epoch {predicate['epoch']}", "digest": {"sha256": digest}}],
         "predicateType": kind,
-        "predicate": said,
+        "predicate": predicate,
     } | more
     body = envelopes.plain(statement)
     document = receipts.receipts([(envelopes.dsse(body, key), hashlib.sha256(body).digest())], origin, key)[0]
@@ -98,9 +100,9 @@ GOOD = signed(stated())
 
 def holds(name: str, document: Doc = GOOD, **more: Any) -> CaseDraft:
     payload = base64.b64decode(document["envelope"]["payload"])
-    said = json.loads(payload)["predicate"]
-    expect = {name: said[name] for name in ("subnet", "epoch")} | {"split": said["split"]["digest"]}
-    expect |= {"receipts": said["split"]["receipts"], "index": "0", "size": "1"}
+    predicate = json.loads(payload)["predicate"]
+    expect = {name: predicate[name] for name in ("subnet", "epoch")} | {"split": predicate["split"]["digest"]}
+    expect |= {"receipts": predicate["split"]["receipts"], "index": "0", "size": "1"}
     expect |= {"digest": f"sha256:{hashlib.sha256(payload).hexdigest()}"}
     return case(name, {"receipt": text(document), "key": KEY, **more}, expect)
 
@@ -116,23 +118,23 @@ def forged(name: str, why: str, change: Change, **more: Any) -> CaseDraft:
 
 def under_old_signature(change: Change) -> Doc:
     statement = json.loads(base64.b64decode(GOOD["envelope"]["payload"]))
-    change(said := statement["predicate"])
-    said["split"] = digested(said["split"])
-    statement["subject"][0]["digest"]["sha256"] = said["split"]["digest"].removeprefix("sha256:")
+    change(predicate := statement["predicate"])
+    predicate["split"] = digested(predicate["split"])
+    statement["subject"][0]["digest"]["sha256"] = predicate["split"]["digest"].removeprefix("sha256:")
     payload = base64.b64encode(envelopes.plain(statement)).decode()
     return GOOD | {"envelope": GOOD["envelope"] | {"payload": payload}}
 
 
-def shares(said: Doc) -> None:
-    said["split"]["competitions"][0] |= {"share": "0.7", "emission": "700"}
+def shares(predicate: Doc) -> None:
+    predicate["split"]["competitions"][0] |= {"share": "0.7", "emission": "700"}
 
 
 def row(at: int, **changes: Any) -> Change:
-    return lambda said: said["split"]["receipts"][at].update(changes)
+    return lambda predicate: predicate["split"]["receipts"][at].update(changes)
 
 
 FILE = RULES | {"competitions": [{"path": "a", "share": "60%"}, {"path": "b", "share": "0.3"}]}
-WITH_LOGS = FILE | {"competitions": [one | {"log": log} for one, log in zip(FILE["competitions"], KEYS, strict=True)]}
+WITH_LOGS = FILE | {"competitions": [entry | {"log": log} for entry, log in zip(FILE["competitions"], KEYS, strict=True)]}
 OTHERS = RULES | {"unearned": "others"}
 WHOLE: Doc = {"competitions": PARTS}
 
@@ -142,7 +144,10 @@ CASES = [
     holds("divided as the subnet file says", subnet=FILE),
     holds("the subnet file names the logs", subnet=WITH_LOGS, **WHOLE),
     holds("what nobody earned goes to the others", signed(stated(subnet=OTHERS)), **WHOLE),
-    holds("after another", signed(stated(lambda said: said.update(previous={"epoch": 4, "receipt": "sha256:" + "ab" * 32})))),
+    holds(
+        "after another",
+        signed(stated(lambda predicate: predicate.update(previous={"epoch": 4, "receipt": "sha256:" + "ab" * 32}))),
+    ),
     refuses("another key", "the subnet's key did not sign it", key=KEYS[0]),
     refuses("another name of the log", "a key is of one log", key=trees.vkey("example.org/other", LOG)),
     refuses("signed by a competition's key", "the subnet's key did not sign it", signed(stated(shares), ONE)),
@@ -155,27 +160,37 @@ CASES = [
     refuses(
         "another program under the old signature",
         "the statement is signed",
-        under_old_signature(lambda said: said["software"].update(version="0.1.1")),
+        under_old_signature(lambda predicate: predicate["software"].update(version="0.1.1")),
     ),
     refuses("a receipt of a settlement in its place", "it is no split", json.loads(PARTS[0]["receipt"]), key=KEYS[0]),
     refuses("the statement of another type", "it is no split", signed(stated(), kind="assay:receipt/v1")),
     refuses("another schema", "it is no signed split", GOOD | {"schema": "assay.receipt/1"}),
     refuses("a split of the subject of another", "the subject is the split", signed(stated(), subject=[])),
-    forged("another epoch than its split", "a split is of one epoch", lambda said: said.update(epoch=6)),
+    forged("another epoch than its split", "a split is of one epoch", lambda predicate: predicate.update(epoch=6)),
     forged("a receipt of another epoch", "a split is of one epoch", row(0, epoch=4)),
-    forged("a competition without a receipt", "each has one", lambda said: said["split"]["receipts"].pop()),
-    forged("no competitions", "there is one at least", lambda said: said["split"].update(competitions=[], receipts=[])),
-    forged("no receipts", "each has one", lambda said: said["split"].pop("receipts")),
+    forged("a competition without a receipt", "each has one", lambda predicate: predicate["split"]["receipts"].pop()),
+    forged("no competitions", "there is one at least", lambda predicate: predicate["split"].update(competitions=[], receipts=[])),
+    forged("no receipts", "each has one", lambda predicate: predicate["split"].pop("receipts")),
     forged("one log twice", "a copy of one competition in the place of another", row(1, log=KEYS[0])),
     forged("one receipt twice", "a copy of one competition in the place of another", row(1, digest=digest_of(PARTS[0]))),
     forged("the subnet's own log as a competition's", "it holds splits", row(1, log=KEY)),
     forged("a log that is no key", "a log is named by its key", row(1, log="example.org/c2")),
-    forged("a field too many", "what is signed is closed", lambda said: said.update(colour="red")),
-    forged("parts above 1", "they are of one whole", lambda said: said["split"]["competitions"][0].update(share="0.8"), **WHOLE),
+    forged("a field too many", "what is signed is closed", lambda predicate: predicate.update(colour="red")),
+    forged(
+        "parts above 1",
+        "they are of one whole",
+        lambda predicate: predicate["split"]["competitions"][0].update(share="0.8"),
+        **WHOLE,
+    ),
     forged("parts changed, and the weights left", "the weights follow from the parts", shares, **WHOLE),
-    forged("a weight changed", "it does not follow", lambda said: said["split"]["weights"][0].update(u16=1), **WHOLE),
-    forged("another emission", "the rao follow from it", lambda said: said["rules"].update(emission="1001"), **WHOLE),
-    forged("another encoding", "the weights follow from it", lambda said: said["rules"].update(encoding="max-upscale"), **WHOLE),
+    forged("a weight changed", "it does not follow", lambda predicate: predicate["split"]["weights"][0].update(u16=1), **WHOLE),
+    forged("another emission", "the rao follow from it", lambda predicate: predicate["rules"].update(emission="1001"), **WHOLE),
+    forged(
+        "another encoding",
+        "the weights follow from it",
+        lambda predicate: predicate["rules"].update(encoding="max-upscale"),
+        **WHOLE,
+    ),
     refuses("the first competition in the place of the second", "its key is another", competitions=[PARTS[0], PARTS[0]]),
     refuses("two competitions exchanged", "each has its place", competitions=PARTS[::-1]),
     refuses("one competition is left out", "all are given, or none", competitions=PARTS[:1]),

@@ -87,9 +87,9 @@ class Story:
 
 def settled(case: Doc, scheme: Doc, records: list[Doc], previous: Doc | None) -> Doc:
     """The oracle's settlement, with its digests."""
-    found: Doc = oracle.settle(copy.deepcopy(case | {"scheme": scheme, "evidence": records, "previous": previous}))
-    found["scheme"]["digest"] = receipts.digest(scheme)
-    return found | {"digest": receipts.digest(found)}
+    settlement: Doc = oracle.settle(copy.deepcopy(case | {"scheme": scheme, "evidence": records, "previous": previous}))
+    settlement["scheme"]["digest"] = receipts.digest(scheme)
+    return settlement | {"digest": receipts.digest(settlement)}
 
 
 Lie = Callable[[int, Doc], Doc]
@@ -109,51 +109,51 @@ def story(
 ) -> Story:
     """The epochs settled one after another; lie: what the operator signs instead of what his receipt ought to state."""
     given = evidence or [seen(3, 1, ("0.5", "0.25", "0.5", "0.3")), seen(5, 5, ("0.75", "0.25", "0.75", "0.3"))]
-    found: list[StoryEpoch] = []
+    done: list[StoryEpoch] = []
     signed: list[tuple[Doc, bytes]] = []
     for epoch, records in zip(epochs, given, strict=False):
-        before = found[-1] if found else None
+        before = done[-1] if done else None
         previous = before.settlement if before else None
-        held = [one for each in found for one in each.records] + list(records)
+        held = [row for each in done for row in each.records] + list(records)
         case = cases(epoch)
         document = receipts.inputs(case, scheme)
         settlement = settled(case, scheme, held, previous)
         batches = [
             receipts.batch_line(own, signer, name, task_set)
             for validator, signer in VALIDATORS.items()
-            for at in sorted({one["epoch"] for one in records})
-            if (own := [one for one in records if one["validator"] == validator and one["epoch"] == at])
+            for at in sorted({row["epoch"] for row in records})
+            if (own := [row for row in records if row["validator"] == validator and row["epoch"] == at])
         ]
-        found.append(StoryEpoch(epoch, list(records), document, settlement, batches, previous))
+        done.append(StoryEpoch(epoch, list(records), document, settlement, batches, previous))
         then = (before.epoch, signed[-1][1]) if before else None
         stated = receipts.statement(settlement, document, records, then, held if version > 1 else None)
-        said = stated | {"competition": name, "epoch": epoch, "settlement": settlement["digest"]}
-        said = said if lie is None else lie(epoch, said)
+        claimed = stated | {"competition": name, "epoch": epoch, "settlement": settlement["digest"]}
+        claimed = claimed if lie is None else lie(epoch, claimed)
         signed.append(
             envelopes.receipt(
-                said["competition"],
-                said["epoch"],
-                said["settlement"],
+                claimed["competition"],
+                claimed["epoch"],
+                claimed["settlement"],
                 key,
                 version,
-                **{field: value for field, value in said.items() if field not in ("competition", "epoch", "settlement")},
+                **{field: value for field, value in claimed.items() if field not in ("competition", "epoch", "settlement")},
             )
         )
-    return Story(found, receipts.receipts(signed, NAME, key), signed)
+    return Story(done, receipts.receipts(signed, NAME, key), signed)
 
 
-def bundle(found: Story, upto: int = 0, **changes: Any) -> Doc:
+def bundle(history: Story, upto: int = 0, **changes: Any) -> Doc:
     """The epochs as one JSON document (up to number `upto`, or all), some of it changed."""
-    epochs = found.epochs[: upto or None]
+    epochs = history.epochs[: upto or None]
     last = epochs[-1]
     whole = {
         "key": VKEY,
-        "receipts": {str(one.epoch): document for one, document in zip(epochs, found.receipts, strict=False)},
+        "receipts": {str(epoch.epoch): document for epoch, document in zip(epochs, history.receipts, strict=False)},
         "inputs": last.inputs,
         "settlement": last.settlement,
         "records": {str(epoch.epoch): epoch.records for epoch in epochs},
         "batches": [line for epoch in epochs for line in epoch.batches],
     }
     whole |= {} if last.previous is None else {"previous": last.previous}
-    made: Doc = json.loads(json.dumps(whole | changes))
-    return made
+    bundled: Doc = json.loads(json.dumps(whole | changes))
+    return bundled

@@ -234,11 +234,11 @@ RAN: Doc = {
 ZEROS: Doc = {"retries": 0, "declared_retries": 0, "timeouts": 0, "hard_failures": 0, "outcome": "ran"}
 
 
-def kept(name: str, kind: str, fields: Doc, told: Doc | None = None) -> CaseDraft:
+def kept(name: str, kind: str, fields: Doc, derived: Doc | None = None) -> CaseDraft:
     """A record, and its document: head and fields as given, and what is told of it."""
     content = HEAD | {"kind": kind} | fields
     document = {field: value for field, value in content.items() if field != "seq"}
-    return case(name, {"record": content}, {"document": document | (told or {})})
+    return case(name, {"record": content}, {"document": document | (derived or {})})
 
 
 def bad(name: str, kind: str, fields: Doc, why: str, without: str = "") -> CaseDraft:
@@ -333,7 +333,7 @@ RECORD = [
 
 SCHEMES = [*SCHEME, *choices.SCHEMES, *panels.SCHEMES]
 PANELS = [
-    *(kept(name, "rubric", fields, told) for name, fields, told in panels.RECORDS),
+    *(kept(name, "rubric", fields, derived) for name, fields, derived in panels.RECORDS),
     *(bad(name, "rubric", fields, why) for name, fields, why in panels.BAD_RECORDS),
 ]
 FILES = [

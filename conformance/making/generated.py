@@ -24,8 +24,8 @@ ENOUGH = 3
 SMALL = 3
 
 
-def names(found: set[str]) -> str:
-    return ", ".join(sorted(found)[:4])
+def names(features: set[str]) -> str:
+    return ", ".join(sorted(features)[:4])
 
 
 def single(kind: str) -> list[CaseDraft]:
@@ -34,10 +34,10 @@ def single(kind: str) -> list[CaseDraft]:
     drafts: list[CaseDraft] = []
     for seed in range(10_000):
         given = case_of(seed, kind, 1 + seed % SMALL)
-        found = shows(given, answer("settle", given))
-        rare = {one for one in found if seen[one] < ENOUGH}
+        features = shows(given, answer("settle", given))
+        rare = {feature for feature in features if seen[feature] < ENOUGH}
         if rare:
-            seen.update(found)
+            seen.update(features)
             drafts.append(case(f"{kind} {seed}: {names(rare)}", given))
         if len(drafts) == SINGLE:
             break
@@ -66,7 +66,7 @@ def splits() -> list[CaseDraft]:
     drafts = []
     for seed in range(SPLITS):
         given = emission_of(seed, 2)
-        competitions = [{"share": one["share"], "case": one["case"]} for one in given["competitions"]]
+        competitions = [{"share": competition["share"], "case": competition["case"]} for competition in given["competitions"]]
         shown = f"{len(competitions)} competitions, {given['subnet']['encoding']}"
         shown += ", unearned to the others" if "unearned" in given["subnet"] else ""
         drafts.append(case(f"split {seed}: {shown}", {"subnet": given["subnet"], "competitions": competitions}))

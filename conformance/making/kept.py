@@ -37,7 +37,7 @@ EVIDENCE_ROOT = [
     root("no records: the root of no entries", [], EMPTY),
     root("one", RECORDS[:1]),
     root("three", RECORDS[:3]),
-    root("five, with gaps between the seqs", [one | {"seq": 3 * one["seq"]} for one in [*RECORDS, record(9, 4, A, "m1")]]),
+    root("five, with gaps between the seqs", [row | {"seq": 3 * row["seq"]} for row in [*RECORDS, record(9, 4, A, "m1")]]),
     root("the largest seq", [RECORDS[0] | {"seq": 10**9}]),
     root("seqs of two swapped: another root", [RECORDS[1] | {"seq": 1}, RECORDS[0] | {"seq": 2}]),
     root("a name beyond ASCII", [record(1, 3, A, "é\U0001f600")]),
@@ -99,11 +99,11 @@ SETTLEMENT = LAST.settlement
 HELD = [*RECORDS, *LAST.records]
 RESTS = receipts.rests(SETTLEMENT, HELD)
 RESULTS = receipts.results(SETTLEMENT, HELD)
-LEAVES = [trees.leaf(envelopes.plain(one)) for one in RESULTS]
+LEAVES = [trees.leaf(envelopes.plain(row)) for row in RESULTS]
 
 
 def result(at: int) -> Doc:
-    return {"result": RESULTS[at], "index": at, "inclusion": [one.hex() for one in trees.inclusion(at, LEAVES)]}
+    return {"result": RESULTS[at], "index": at, "inclusion": [digest.hex() for digest in trees.inclusion(at, LEAVES)]}
 
 
 def redone(settlement: Doc, **changes: Any) -> Doc:
@@ -145,14 +145,14 @@ LEAVES_OF_LOG = [trees.leaf(entry) for _, entry in STORY.entries]
 def stated(receipt: Doc, **more: Any) -> Doc:
     """What a receipt says, by the bytes of its payload."""
     payload = base64.b64decode(receipt["envelope"]["payload"])
-    said = json.loads(payload)["predicate"]
-    return {name: said[name] for name in ("competition", "epoch", "settlement")} | more
+    predicate = json.loads(payload)["predicate"]
+    return {name: predicate[name] for name in ("competition", "epoch", "settlement")} | more
 
 
 def held(name: str, given: Doc | str, index: int, size: int, **more: Any) -> CaseDraft:
-    told = given if isinstance(given, str) else text(given)
-    expect = stated(json.loads(told), index=str(index), size=str(size))
-    return case(name, {"receipt": told, "key": VKEY} | more, expect)
+    receipt = given if isinstance(given, str) else text(given)
+    expect = stated(json.loads(receipt), index=str(index), size=str(size))
+    return case(name, {"receipt": receipt, "key": VKEY} | more, expect)
 
 
 def refused(name: str, given: Doc | str, why: str, **more: Any) -> CaseDraft:
@@ -161,16 +161,16 @@ def refused(name: str, given: Doc | str, why: str, **more: Any) -> CaseDraft:
 
 def payload(change: Callable[[Doc], Any]) -> Doc:
     """The receipt with another statement under the old signature."""
-    said = json.loads(base64.b64decode(GOOD["envelope"]["payload"]))
-    change(said)
-    data = base64.b64encode(envelopes.plain(said)).decode()
+    statement = json.loads(base64.b64decode(GOOD["envelope"]["payload"]))
+    change(statement)
+    data = base64.b64encode(envelopes.plain(statement)).decode()
     return GOOD | {"envelope": GOOD["envelope"] | {"payload": data}}
 
 
 def bits() -> list[CaseDraft]:
     """Each field of the statement, one character another, the signature as it was."""
-    found = []
-    said = json.loads(base64.b64decode(GOOD["envelope"]["payload"]))
+    refusals = []
+    statement = json.loads(base64.b64decode(GOOD["envelope"]["payload"]))
 
     def walk(value: Any, path: tuple[str | int, ...]) -> None:
         pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -190,19 +190,19 @@ def bits() -> list[CaseDraft]:
             )
 
         name = ".".join(str(step) for step in path)
-        found.append(refused(f"{name} is another", payload(change), "the statement is signed"))
+        refusals.append(refused(f"{name} is another", payload(change), "the statement is signed"))
 
-    walk(said, ())
-    return found
+    walk(statement, ())
+    return refusals
 
 
 def signed_anew(**changes: Any) -> Doc:
     """The receipt with other fields in its statement, rightly signed, in a log of its own."""
-    said = json.loads(base64.b64decode(GOOD["envelope"]["payload"]))["predicate"] | changes
-    rest = {name: value for name, value in said.items() if name not in ("competition", "epoch", "settlement")}
-    one = envelopes.receipt(said["competition"], said["epoch"], said["settlement"], LOG, **rest)
-    found: Doc = receipts.receipts([one], NAME, LOG)[0]
-    return found
+    predicate = json.loads(base64.b64decode(GOOD["envelope"]["payload"]))["predicate"] | changes
+    rest = {name: value for name, value in predicate.items() if name not in ("competition", "epoch", "settlement")}
+    signed = envelopes.receipt(predicate["competition"], predicate["epoch"], predicate["settlement"], LOG, **rest)
+    receipt: Doc = receipts.receipts([signed], NAME, LOG)[0]
+    return receipt
 
 
 def twice() -> str:
@@ -221,8 +221,8 @@ OTHER_HASH = base64.b64encode(bytes.fromhex(flipped(base64.b64decode(HASH).hex()
 SEEN = trees.note(NAME, 1, trees.tree_of(LEAVES_OF_LOG[:1]), LOG)
 LATER = [*LEAVES_OF_LOG, trees.leaf(b"later")]
 AFTER = trees.note(NAME, 3, trees.tree_of(LATER), LOG)
-STEPS = [one.hex() for one in trees.consistency(1, LEAVES_OF_LOG)]
-AHEAD = [one.hex() for one in trees.consistency(2, LATER)]
+STEPS = [digest.hex() for digest in trees.consistency(1, LEAVES_OF_LOG)]
+AHEAD = [digest.hex() for digest in trees.consistency(2, LATER)]
 FORK = [trees.leaf(b"another"), LEAVES_OF_LOG[1]]
 FORKED = trees.note(NAME, 1, trees.tree_of(FORK[:1]), LOG)
 ELSEWHERE = story(name="other")
@@ -348,15 +348,17 @@ def not_own(name: str, document: Doc | str, why: str, **more: Any) -> CaseDraft:
 
 def changed(*path: str | int, to: Any) -> Doc:
     """The proof with another value at a path."""
-    found: Any = copy.deepcopy(PROOF)
-    holder = found
+    copied: Any = copy.deepcopy(PROOF)
+    holder = copied
     for step in path[:-1]:
         holder = holder[step]
     holder[path[-1]] = to
-    return dict(found)
+    return dict(copied)
 
 
-FORKS = story([RECORDS, LAST.records], lambda epoch, said: said | ({"task_set": "sha256:" + "1" * 64} if epoch == 3 else {}))
+FORKS = story(
+    [RECORDS, LAST.records], lambda epoch, claimed: claimed | ({"task_set": "sha256:" + "1" * 64} if epoch == 3 else {})
+)
 LENT = receipts.own_proof("m1", SETTLEMENT, PROVEN[1], {3: FORKS.epochs[0].records, 5: LAST.records}, FORKS.receipts[:1])
 BEFORE = story(version=1)
 OF_VERSION_1 = receipts.own_proof("m1", FIRST.settlement, BEFORE.receipts[0], {3: RECORDS}, first=True)
@@ -383,7 +385,7 @@ PROOFS = [
     ),
     not_own(
         "a result without its records",
-        PROOF | {"result": {name: one for name, one in PROOF["result"].items() if name != "records"}},
+        PROOF | {"result": {name: value for name, value in PROOF["result"].items() if name != "records"}},
         "the result is under the root",
     ),
     not_own("another key", PROOF, "the key is not the signer's", key=trees.vkey(NAME, ONE)),

@@ -90,25 +90,25 @@ def points(given: Doc) -> Doc:
         record = {"repository": repository, "epoch": 0, "valid": given["valid"].get(repository, 0)}
         of_table = given["invalid"] if isinstance(given["invalid"], dict) else {table[0]: given["invalid"]}
         records.append(record | {"invalid": of_table.get(repository, 0), "starred": place < given["starred"]})
-    found = points_of.verdict(records, section, 0)
-    assert found.score is not None
-    return {"valid": found.work["valid"], "points": found.work["points"], "score": show(found.score)}
+    verdict = points_of.verdict(records, section, 0)
+    assert verdict.score is not None
+    return {"valid": verdict.work["valid"], "points": verdict.work["points"], "score": show(verdict.score)}
 
 
 def assign(given: Doc) -> Doc:
     participant = {"key": "p", "submission": given["submission"], "accepted_epoch": 0}
     validators = [{"key": key, "stake": "1"} for key in given["validators"]]
     world = {"validators": validators, "randomness": [{"epoch": 0, "hex": given["randomness"]}], "evidence": []}
-    found = assigned(participant, world, rules(consensus={"assign": given["assign"]}), 0)
-    assert found is not None
-    return {"validators": sorted(found, key=str.encode)}
+    drawn = assigned(participant, world, rules(consensus={"assign": given["assign"]}), 0)
+    assert drawn is not None
+    return {"validators": sorted(drawn, key=str.encode)}
 
 
 def consensus(given: Doc) -> Doc | None:
     if given.get("bps") or any(vote.get("state", "whole") not in ("whole", "silent") for vote in given["votes"]):
         return None
     if "trials" in given:
-        return told(noisy(given), given)
+        return shown(noisy(given), given)
     head = {"kind": "given", "epoch": 0, "participant": "p", "submission": "s", "observed_at": "2026-01-01T00:00:00Z"}
     asked = [vote for vote in given["votes"] if "score" in vote]
     scheme = {"scheme": {"name": "s", "version": "1"}, "score": {"kind": "given"}, "consensus": given["consensus"]}
@@ -121,7 +121,7 @@ def consensus(given: Doc) -> Doc | None:
             "evidence": [head | {"validator": vote["validator"], "score": vote["score"]} for vote in asked],
         }
     )
-    return told(settled["agreed"][0], given)
+    return shown(settled["agreed"][0], given)
 
 
 def noisy(given: Doc) -> Doc:
@@ -133,11 +133,13 @@ def noisy(given: Doc) -> Doc:
     return row
 
 
-def told(row: Doc, given: Doc) -> Doc:
+def shown(row: Doc, given: Doc) -> Doc:
     """What a case of consensus shows of a row."""
     names = ("validator", "flagged", "excluded", "modified_z", "z_squared")
     order = {vote["validator"]: place for place, vote in enumerate(given["votes"])}
-    votes = sorted(({name: one[name] for name in names} for one in row["validators"]), key=lambda one: order[one["validator"]])
+    votes = sorted(
+        ({name: vote[name] for name in names} for vote in row["validators"]), key=lambda vote: order[vote["validator"]]
+    )
     same = {
         name: row[name] for name in ("status", "reason", "score", "bps", "stake", "median", "mad", "mean", "flagged_majority")
     }
@@ -160,8 +162,8 @@ def strategy(given: Doc) -> Doc:
 
 def cap(given: Doc) -> Doc:
     section = rules(reward=given["reward"])["reward"]
-    found = reward.cap([Fraction(share) for share in given["shares"]], fraction(section["cap"]), section["excess"])
-    return {"shares": ratios(found[0]), "burn": ratio(found[1]), "unallocated": ratio(found[2])}
+    capped = reward.cap([Fraction(share) for share in given["shares"]], fraction(section["cap"]), section["excess"])
+    return {"shares": ratios(capped[0]), "burn": ratio(capped[1]), "unallocated": ratio(capped[2])}
 
 
 def decay(given: Doc) -> Doc | None:
@@ -175,11 +177,11 @@ def decay(given: Doc) -> Doc | None:
 
 def clock(given: Doc) -> Doc:
     section = rules(decay=given["decay"])["decay"]
-    agreed = [clocks.Agreed(one["participant"], one["submission"], fraction(one["score"])) for one in given["agreed"]]
+    agreed = [clocks.Agreed(row["participant"], row["submission"], fraction(row["score"])) for row in given["agreed"]]
     previous = given.get("previous")
     if previous is not None:
         previous = {"task_set": previous["task_set"], "clock": previous}
-    people = [{"key": one["participant"], "last_reset_epoch": one.get("last_reset_epoch")} for one in given["agreed"]]
+    people = [{"key": row["participant"], "last_reset_epoch": row.get("last_reset_epoch")} for row in given["agreed"]]
     world = {"participants": people, "previous": previous, "history": given.get("history", [])}
     task_set = given.get("task_set")
     states = clocks.participant_clocks(agreed, world, section, given["epoch"], task_set)
@@ -198,8 +200,8 @@ def weights(given: Doc) -> Doc:
     people = given["participants"]
     by_strategy, burn_strategy = sharing([person["score"] for person in people], section)
     by_cap, burn_cap, unallocated = reward.cap(by_strategy, fraction(section["cap"]), section["excess"])
-    decayed = [share * fraction(one.get("kept", "1")) for share, one in zip(by_cap, people, strict=True)]
-    final = [share if one.get("registered", True) else Fraction(0) for share, one in zip(decayed, people, strict=True)]
+    decayed = [share * fraction(person.get("kept", "1")) for share, person in zip(by_cap, people, strict=True)]
+    final = [share if person.get("registered", True) else Fraction(0) for share, person in zip(decayed, people, strict=True)]
     burnt = {
         "strategy": burn_strategy,
         "cap": burn_cap,
@@ -213,17 +215,17 @@ def weights(given: Doc) -> Doc:
         {"strategy": show(a), "capped": show(b), "share": show(c), "u16": d, "chain_u16": e}
         for a, b, c, d, e in zip(by_strategy, by_cap, final, u16, chain, strict=True)
     ]
-    told = {name: show(value) for name, value in burnt.items()}
+    parts = {name: show(value) for name, value in burnt.items()}
     whole = {"share": show(burn), "u16": burn_u16, "chain_u16": burn_chain}
-    return {"weights": rows, "burn": whole | told, "unallocated": show(unallocated)}
+    return {"weights": rows, "burn": whole | parts, "unallocated": show(unallocated)}
 
 
 def pays(given: Doc) -> Doc:
     places = [payout.RankedPlace("", None, 10_000 * fraction(score)) for score in given["scores"]]
-    found = payout.pay(places, rules(payout=given["payout"])["payout"])
+    paid = payout.pay(places, rules(payout=given["payout"])["payout"])
     names = ("place", "gross", "fee", "net")
-    found["places"] = [{name: row[name] for name in names} for row in found.pop("payouts")]
-    return found
+    paid["places"] = [{name: row[name] for name in names} for row in paid.pop("payouts")]
+    return paid
 
 
 ABSENT: Doc = {
@@ -238,21 +240,24 @@ def settle(given: Doc) -> Doc:
     world["evidence"] = [ABSENT.get(record["kind"], {}) | record for record in world["evidence"]]
     lines = world.get("tasks") or []
     world["tasks"] = [line.split()[0] for line in lines]
-    found = oracle.settle(world)
+    settlement = oracle.settle(world)
     if lines != world["tasks"]:  # a manifest: the oracle reads ids alone
-        found["task_set"] = task_set_digest(lines)
-    return found
+        settlement["task_set"] = task_set_digest(lines)
+    return settlement
 
 
 def emission(given: Doc) -> Doc:
     subnet = copy.deepcopy(given["subnet"])
     known = subnet.get("emission") is not None
-    competitions = [{"name": one["case"]["scheme"]["scheme"]["name"], **copy.deepcopy(one)} for one in given["competitions"]]
-    found = oracle.emission({"subnet": subnet | {"emission": subnet.get("emission") or "0"}, "competitions": competitions})
+    competitions = [
+        {"name": competition["case"]["scheme"]["scheme"]["name"], **copy.deepcopy(competition)}
+        for competition in given["competitions"]
+    ]
+    split = oracle.emission({"subnet": subnet | {"emission": subnet.get("emission") or "0"}, "competitions": competitions})
     if not known:
-        for row in found["competitions"]:
+        for row in split["competitions"]:
             row["emission"] = None
-    return found
+    return split
 
 
 def digest_of(document: Any) -> str:
@@ -263,13 +268,13 @@ def digest_of(document: Any) -> str:
 
 
 def merkle_tree(given: Doc) -> Doc:
-    leaves = [trees.leaf(bytes.fromhex(one)) for one in given["entries"]]
-    found: Doc = {"root": trees.tree_of(leaves).hex()}
+    leaves = [trees.leaf(bytes.fromhex(entry)) for entry in given["entries"]]
+    tree: Doc = {"root": trees.tree_of(leaves).hex()}
     if "index" in given:
-        found["inclusion"] = [one.hex() for one in trees.inclusion(given["index"], leaves)]
+        tree["inclusion"] = [digest.hex() for digest in trees.inclusion(given["index"], leaves)]
     if "old" in given:
-        found["consistency"] = [one.hex() for one in trees.consistency(given["old"], leaves)]
-    return found
+        tree["consistency"] = [digest.hex() for digest in trees.consistency(given["old"], leaves)]
+    return tree
 
 
 ANSWERS: Mapping[str, Callable[[Doc], Doc | None]] = {

@@ -121,10 +121,12 @@ def drawn(seed: int) -> CaseDraft:
 
 def about(participant: str, *panel: Doc, **fields: Any) -> Doc:
     """A record of a panel of three, with what it decides."""
-    found = decided(list(panel), {"checks": CHECKS, "panel": {"answers": 3, "max_disagreement": "1/3"}})
+    decision = decided(list(panel), {"checks": CHECKS, "panel": {"answers": 3, "max_disagreement": "1/3"}})
     names = ("baseline", "checks", "verdict")
-    said = {"outcome": "unjudged"} if found["why"] else {name: found[name] for name in names if found[name] is not None}
-    return record("rubric", "v1", participant, **said, panel=list(panel)) | fields
+    outcome = (
+        {"outcome": "unjudged"} if decision["why"] else {name: decision[name] for name in names if decision[name] is not None}
+    )
+    return record("rubric", "v1", participant, **outcome, panel=list(panel)) | fields
 
 
 def whole(name: str, *records: Doc, expect: Doc | None = None, **rules: Any) -> CaseDraft:
@@ -178,9 +180,9 @@ HEAD: Doc = {"scheme": {"name": "s", "version": "1.0.0"}}
 TOLD = [{"id": "C1", "label": "", "description": "", "weight": 10000, "skippable": True}]
 
 
-def scheme(name: str, panel: Doc, told: Doc) -> CaseDraft:
+def scheme(name: str, panel: Doc, section: Doc) -> CaseDraft:
     """A scheme with a panel, and its section as the digest has it."""
-    document = HEAD | {"score": {"kind": "rubric", "checks": TOLD, "panel": told}}
+    document = HEAD | {"score": {"kind": "rubric", "checks": TOLD, "panel": section}}
     document |= {"consensus": CONSENSUS, "reward": REWARD, "decay": DECAY}
     checks = [{"id": "C1", "weight": 10000}]
     return case(name, {"scheme": HEAD | {"score": {"kind": "rubric", "checks": checks, "panel": panel}}}, {"document": document})

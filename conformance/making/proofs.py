@@ -33,7 +33,7 @@ def flipped(text: str, at: int = 0) -> str:
 
 
 def hexed(hashes: list[bytes]) -> list[str]:
-    return [one.hex() for one in hashes]
+    return [digest.hex() for digest in hashes]
 
 
 def tree(name: str, entries: list[bytes], root: str | None = None, **more: int) -> CaseDraft:
@@ -41,8 +41,8 @@ def tree(name: str, entries: list[bytes], root: str | None = None, **more: int) 
 
 
 CT = [
-    bytes.fromhex(one)
-    for one in ("", "00", "10", "2021", "3031", "40414243", "5051525354555657", "606162636465666768696a6b6c6d6e6f")
+    bytes.fromhex(text)
+    for text in ("", "00", "10", "2021", "3031", "40414243", "5051525354555657", "606162636465666768696a6b6c6d6e6f")
 ]
 TREES = [
     tree("no entries: the SHA-256 of nothing", [], "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),

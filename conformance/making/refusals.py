@@ -37,8 +37,8 @@ def earlier(name: str, why: str, **change: Any) -> CaseDraft:
 
 def again(name: str, why: str, change: Callable[[Doc], Doc]) -> CaseDraft:
     """The settlement before with something changed, and rightly digested."""
-    said = change({key: value for key, value in copy.deepcopy(BEFORE).items() if key != "digest"})
-    return refused(name, LATER | {"previous": said | {"digest": digest_of(said)}}, why)
+    changed = change({key: value for key, value in copy.deepcopy(BEFORE).items() if key != "digest"})
+    return refused(name, LATER | {"previous": changed | {"digest": digest_of(changed)}}, why)
 
 
 REFUSALS = [
@@ -133,22 +133,24 @@ REFUSALS = [
     earlier("previous: a clock moved", "its digest is over all of it", clock={**BEFORE["clock"], "last": 6}),
     earlier("previous: without a digest", "a settlement has a digest", digest=None),
     earlier("previous: another schema", "the settlement before is assay.settlement/1", schema="assay.settlement/2"),
-    again("previous: a field too many", "a settlement is closed", lambda said: said | {"remark": "as agreed"}),
-    again("previous: a field too few", "a settlement is whole", lambda said: {k: v for k, v in said.items() if k != "refund"}),
+    again("previous: a field too many", "a settlement is closed", lambda before: before | {"remark": "as agreed"}),
+    again(
+        "previous: a field too few", "a settlement is whole", lambda before: {k: v for k, v in before.items() if k != "refund"}
+    ),
     again(
         "previous: a row with a field too many",
         "a settlement is closed",
-        lambda said: said | {"agreed": [row | {"remark": ""} for row in said["agreed"]]},
+        lambda before: before | {"agreed": [row | {"remark": ""} for row in before["agreed"]]},
     ),
     again(
         "previous: a clock after its own epoch",
         "a reset is not later than the epoch",
-        lambda said: said | {"clock": said["clock"] | {"last": 6, "record": "0.8"}},
+        lambda before: before | {"clock": before["clock"] | {"last": 6, "record": "0.8"}},
     ),
     again(
         "previous: a participant twice in the clocks",
         "each participant has one clock",
-        lambda said: said | {"clock": said["clock"] | {"participants": said["clock"]["participants"][:1] * 2}},
+        lambda before: before | {"clock": before["clock"] | {"participants": before["clock"]["participants"][:1] * 2}},
     ),
     refused("previous: of the same epoch", WORLD | {"previous": BEFORE}, "the settlement before is of an earlier epoch"),
     refused(

@@ -70,7 +70,7 @@ DECAY = [
                 {"a": "0.6"},
                 epoch=30,
                 people={"a": {"submission": "new"}},
-                evidence=[one | {"submission": "new"} for one in evidence({"a": ["0.6"] * 3}, epoch=30)],
+                evidence=[row | {"submission": "new"} for row in evidence({"a": ["0.6"] * 3}, epoch=30)],
             ),
         ),
         {"weights": [{"last": 30, "kept": "1"}]},

@@ -42,7 +42,7 @@ SUBMITTED = [
                 "a": {"submission": "same", "submitted_at": "2026-01-02T00:00:00Z"},
                 "b": {"submission": "same", "submitted_at": "2026-01-01T00:00:00Z"},
             },
-            evidence=[one | {"submission": "same"} for one in evidence({"a": ["0.8"] * 3})],
+            evidence=[row | {"submission": "same"} for row in evidence({"a": ["0.8"] * 3})],
         ),
         {
             "agreed": [
@@ -56,7 +56,7 @@ SUBMITTED = [
         given(
             {"b": "0.8"},
             people={"b": {"submission": "same"}, "a": {"submission": "same"}},
-            evidence=[one | {"submission": "same"} for one in evidence({"b": ["0.8"] * 3})],
+            evidence=[row | {"submission": "same"} for row in evidence({"b": ["0.8"] * 3})],
         ),
         {"agreed": [{"participant": "a", "score": "0.8"}, {"participant": "b", "status": "duplicate"}]},
     ),

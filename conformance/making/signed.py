@@ -195,15 +195,17 @@ MANY = [bytes([number // 256, number % 256]) for number in range(259)]
 
 def files(entries: list[bytes]) -> dict[str, str]:
     """The files of a log, but for its checkpoint."""
-    hashes, found = [trees.leaf(entry) for entry in entries], {}
+    hashes, tiles = [trees.leaf(entry) for entry in entries], {}
     for level in (0, 1):
         for index in range(-(-len(entries) // 256 ** (level + 1))):
             if tile := trees.tile(level, index, hashes):
-                found[trees.tile_name(level, index, len(tile))] = b"".join(tile).hex()
+                tiles[trees.tile_name(level, index, len(tile))] = b"".join(tile).hex()
     for index in range(-(-len(entries) // 256)):
         part = entries[256 * index : 256 * (index + 1)]
-        found[trees.tile_name("entries", index, len(part))] = b"".join(len(one).to_bytes(2, "big") + one for one in part).hex()
-    return found
+        tiles[trees.tile_name("entries", index, len(part))] = b"".join(
+            len(entry).to_bytes(2, "big") + entry for entry in part
+        ).hex()
+    return tiles
 
 
 def at(entries: list[bytes], size: int) -> str:
@@ -216,8 +218,8 @@ def log(entries: list[bytes], **change: Any) -> Doc:
 
 def changed(name: str, data: str | None) -> Doc:
     """The log of five with another file; None: without it."""
-    found = files(FIVE) | {name: data}
-    return log(FIVE, files={path: text for path, text in found.items() if text is not None})
+    contents = files(FIVE) | {name: data}
+    return log(FIVE, files={path: text for path, text in contents.items() if text is not None})
 
 
 FIVE = ENTRIES[:5]
@@ -307,8 +309,8 @@ def of_log(origin: str | None) -> Doc:
 
 def of_version_1(statement: Doc, kind: str = "assay:evidence/v1") -> str:
     """The batch under a statement that names no log, rightly signed."""
-    said = envelopes.first_version(statement) | {"predicateType": kind}
-    head = envelopes.plain(envelopes.dsse(envelopes.plain(said), ONE)).decode()
+    older = envelopes.first_version(statement) | {"predicateType": kind}
+    head = envelopes.plain(envelopes.dsse(envelopes.plain(older), ONE)).decode()
     return "".join(f"{row}\n" for row in [head, *SORTED])
 
 
@@ -382,7 +384,7 @@ BATCHES = [
     no_batch("a subject missing", stated(subject=STATED["subject"][:1]), "there are two submissions"),
     no_batch(
         "a subject of another digest",
-        stated(subject=[one | {"digest": {"sha256": "0" * 64}} for one in STATED["subject"]]),
+        stated(subject=[subject | {"digest": {"sha256": "0" * 64}} for subject in STATED["subject"]]),
         "the digest is that of the name",
     ),
     no_batch(

@@ -14,10 +14,10 @@ PAID: Doc = {"reward": {"kind": "payout"}, "consensus": ALONE}
 def split(*parts: tuple[str, Doc], **subnet: Any) -> Doc:
     """The input of an emission case: (share, case) for each competition."""
     cases = []
-    for place, (share, one) in enumerate(parts, 1):
-        one = copy.deepcopy(one)
-        one["scheme"]["scheme"]["name"] = f"c{place}"
-        cases.append({"share": share, "case": one})
+    for place, (share, world) in enumerate(parts, 1):
+        world = copy.deepcopy(world)
+        world["scheme"]["scheme"]["name"] = f"c{place}"
+        cases.append({"share": share, "case": world})
     return {"subnet": {"emission": "1000", **subnet}, "competitions": cases}
 
 

@@ -161,7 +161,10 @@ def proof(
     if sizes is not None:
         known = (leaves or OTHER)[: sizes[1]]
         hashes = trees.consistency(sizes[0], known)
-        document |= {"root": trees.tree_of(known[: sizes[0]]).hex(), "hashes": [base64.b64encode(one).decode() for one in hashes]}
+        document |= {
+            "root": trees.tree_of(known[: sizes[0]]).hex(),
+            "hashes": [base64.b64encode(digest).decode() for digest in hashes],
+        }
     return {"proof": json.dumps(document | changes, ensure_ascii=False)}
 
 

@@ -30,8 +30,8 @@ def settled(kind: str, records: list[Doc], **parts: Any) -> Doc:
     people, stakes = parts.pop("people", {}), parts.pop("stakes", {})
     scheme: Doc = {"scheme": {"name": "s", "version": "1"}, "score": {"kind": kind, **parts.pop("score", {})}}
     scheme |= {name: parts.pop(name) for name in ("consensus", "reward", "decay", "payout") if name in parts}
-    participants = list(dict.fromkeys([*(one["participant"] for one in records), *people]))
-    validators = list(dict.fromkeys([*(one["validator"] for one in records), *stakes]))
+    participants = list(dict.fromkeys([*(row["participant"] for row in records), *people]))
+    validators = list(dict.fromkeys([*(row["validator"] for row in records), *stakes]))
     document: Doc = {
         "scheme": scheme,
         "epoch": 5,
@@ -43,7 +43,7 @@ def settled(kind: str, records: list[Doc], **parts: Any) -> Doc:
         "evidence": records,
     }
     if kind == "tests":
-        document["tasks"] = list(dict.fromkeys(one["task"] for one in records))
+        document["tasks"] = list(dict.fromkeys(row["task"] for row in records))
     return document | parts
 
 

@@ -66,8 +66,8 @@ def test_a_changed_audit_is_red_in_each_epoch_that_carries_it(where: str, place:
         path[0].write_bytes(path[0].read_bytes().replace(b"index 0", b"index 1"))
     if where == "archive":
         report = verify_all(str(place / "archive"), engine=HERE, keys=[KEY])
-        found = [(row.fault.stage, row.fault.file, row.held) for row in report.verdicts if row.fault]
-        assert found == [("audit", str(audits(place / "archive")[0].relative_to(place / "archive")), True)] * 2
+        faults = [(row.fault.stage, row.fault.file, row.held) for row in report.verdicts if row.fault]
+        assert faults == [("audit", str(audits(place / "archive")[0].relative_to(place / "archive")), True)] * 2
         return
     for epoch in (3, 4):
         with pytest.raises(Refused) as refused:
@@ -140,8 +140,8 @@ def test_audits_that_come_later_are_added_to_what_was_archived(place: Path) -> N
     after = files_under(archive)
     assert before.items() <= after.items()
     assert after == files_under(place / "archive")
-    told = json.loads(output("export", "archive", place / "small", archive, "--json"))
-    assert (told["new"], told["there"], told["audits"]) == ([], [3, 4], [])
+    document = json.loads(output("export", "archive", place / "small", archive, "--json"))
+    assert (document["new"], document["there"], document["audits"]) == ([], [3, 4], [])
     text = " ".join(output("verify", "--all", archive, "--key", KEY, "--workers", "1").split())
     assert text.count("verified, with 1 audit") == 2
     (archive / "small" / "epoch-3" / "audits" / "notes.txt").write_text("x")
@@ -171,8 +171,8 @@ def test_audits_of_an_archive_in_an_object_store(place: Path, monkeypatch: pytes
     with object_store.object_store() as store:
         object_store.environment(monkeypatch, store)
         where = f"s3://{object_store.BUCKET}/season"
-        told = json.loads(output("export", "archive", place / "small", where, "--json"))
-        assert [path.split("/")[:3] for path in told["audits"]] == [["small", "epoch-3", "audits"]]
+        document = json.loads(output("export", "archive", place / "small", where, "--json"))
+        assert [path.split("/")[:3] for path in document["audits"]] == [["small", "epoch-3", "audits"]]
         assert json.loads(output("export", "archive", place / "small", where, "--json"))["audits"] == []
         report = verify_all(where, engine=HERE, keys=[KEY])
         assert [sum(result.done for result in row.audits) for row in report.verdicts] == [1, 1]

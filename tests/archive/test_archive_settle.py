@@ -152,8 +152,8 @@ def large(folder: Path, validators: int, participants: int, tasks: int, trials: 
 def settled_apart(archive: Path, memory: int) -> tuple[str, int]:
     """Digest and peak memory of settling an archive in a process of its own, whose workers may use `memory` bytes."""
     command = [sys.executable, "-c", LARGE, f"{archive}/**/*.parquet", str(memory)]
-    made = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=3600)
-    settlement, fault, agreed, peak = json.loads(made.stdout)
+    completed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=3600)
+    settlement, fault, agreed, peak = json.loads(completed.stdout)
     assert fault == "None", fault
     assert agreed > 0
     return settlement, peak

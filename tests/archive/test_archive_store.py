@@ -51,8 +51,8 @@ def test_an_archive_is_written_verified_and_settled_in_a_store(
 ) -> None:
     for _ in range(2):
         text = output("export", "archive", place / "small", WHERE, "--as", "subnet-1/small", "--parquet", "--json")
-        told = json.loads(text)
-    assert (told["new"], told["there"]) == ([], [3, 4, 9])
+        document = json.loads(text)
+    assert (document["new"], document["there"]) == ([], [3, 4, 9])
     run("export", "archive", place / "other", WHERE)
     fetched: list[int] = []
     (tmp_path / "cache").mkdir()

@@ -110,7 +110,7 @@ def test_the_first_fault_is_that_of_the_bundle(what: str, place: Path, tmp_path:
         if row.competition == "subnet-1/small"
     ]
     alone = [one_by_one(small, epoch, tmp_path) for epoch in EPOCHS]
-    assert [our is None for our in ours] == [one is None for one in alone]
+    assert [our is None for our in ours] == [fault is None for fault in alone]
     if what not in SAID_OTHERWISE:
         assert ours == alone
     assert any(ours)
@@ -159,8 +159,8 @@ def test_hostile_archives_are_refused_by_name(place: Path) -> None:
     assert [(name, fault.what) for name, fault in report.faults] == [
         ("subnet-1/small", "'epoch-09' is not how an epoch's folder is called: another one may be of the same epoch")
     ]
-    found = {row.epoch: row.fault for row in report.verdicts if row.competition == "subnet-1/small"}
-    assert [(fault.stage, fault.what, fault.file) for fault in found.values() if fault] == [
+    faults = {row.epoch: row.fault for row in report.verdicts if row.competition == "subnet-1/small"}
+    assert [(fault.stage, fault.what, fault.file) for fault in faults.values() if fault] == [
         ("archive", "is a pipe or a device", "subnet-1/small/epoch-3/batches.jsonl"),
         ("archive", "is a symbolic link", "subnet-1/small/epoch-4/inputs.json"),
         (

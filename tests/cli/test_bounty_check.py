@@ -59,21 +59,21 @@ def test_the_same_as_json(tmp_path: Path) -> None:
     rewrite(place / "bounty.toml", "split = [10000] ", "split = [6000, 4000] ")
     rewrite(place / "bounty.toml", "fee_bps = 0 ", "fee_bps = 250 ")
     shown = run("bounty", "check", place, "--json")
-    found = json.loads(shown.stdout)
-    assert rfc8785.dumps(found) + b"\n" == shown.stdout_bytes
+    document = json.loads(shown.stdout)
+    assert rfc8785.dumps(document) + b"\n" == shown.stdout_bytes
     bounty = read_bounty(place)
-    assert (found["bounty"], found["digest"]) == (bounty.document(), bounty.digest)
-    assert found["verdicts"]["bps"]["ELEGANT"] == 9000
-    assert [tier["from_bps"] for tier in found["release"]["tiers"]] == [7000, 5600, 3500]
-    assert [row["net"] for row in found["places"]["places"]] == ["585000000000000000", "390000000000000000"]
-    assert len(found["warnings"]) == 3
+    assert (document["bounty"], document["digest"]) == (bounty.document(), bounty.digest)
+    assert document["verdicts"]["bps"]["ELEGANT"] == 9000
+    assert [tier["from_bps"] for tier in document["release"]["tiers"]] == [7000, 5600, 3500]
+    assert [row["net"] for row in document["places"]["places"]] == ["585000000000000000", "390000000000000000"]
+    assert len(document["warnings"]) == 3
     assert shown.stderr == ""
 
 
 def test_a_bounty_of_one_check_and_one_of_none_but_hard_ones(tmp_path: Path) -> None:
-    one = BOUNTY.replace("weight = 6000", "weight = 10000")
-    one = one[: one.index('[[checks]]\nid = "C2"')] + one[one.index("[payout]") :]
-    text = output("bounty", "check", make_bounty(tmp_path / "one", bounty=one))
+    single = BOUNTY.replace("weight = 6000", "weight = 10000")
+    single = single[: single.index('[[checks]]\nid = "C2"')] + single[single.index("[payout]") :]
+    text = output("bounty", "check", make_bounty(tmp_path / "one", bounty=single))
     assert "A solution that meets everything has a base of 10000 BPS" in " ".join(text.split())
     text = output("bounty", "check", make_bounty(tmp_path / "hard", ("weight = 4000", "weight = 4000\nskippable = false")))
     assert "A solution that meets everything has a base of 10000 BPS" in " ".join(text.split())
@@ -127,8 +127,10 @@ def test_a_panel_is_told(tmp_path: Path) -> None:
     scheme.write_text(scheme.read_text().replace('kind = "rubric"\n', panel))
     bounty.write_text(bounty.read_text() + '[[judge.panel]]\nname = "one"\n[[judge.panel]]\nname = "two"\n')
     shown = run("bounty", "check", place, columns=100)
-    said = " ".join(shown.stdout.split())
-    assert "one and two answer in turn" in said
-    assert "A panel of 4 answers judges each solution: the majority of each question counts." in said
-    assert "If a question has no majority, or more than 1/4 of the votes on one question differ, the solution is unjudged" in said
+    printed = " ".join(shown.stdout.split())
+    assert "one and two answer in turn" in printed
+    assert "A panel of 4 answers judges each solution: the majority of each question counts." in printed
+    assert (
+        "If a question has no majority, or more than 1/4 of the votes on one question differ, the solution is unjudged" in printed
+    )
     assert "of 4 answers half can say YES and half NO" in " ".join(shown.stderr.split())

@@ -63,8 +63,8 @@ def signed(judged: Path, place: Path, lies: set[str], monkeypatch: pytest.Monkey
 
 
 def audited(place: Path, *words: str | Path, code: int = 0) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(run("audit", "run", place, *GIVEN, *words, "--json", code=code).stdout)
-    return found
+    document: dict[str, Any] = json.loads(run("audit", "run", place, *GIVEN, *words, "--json", code=code).stdout)
+    return document
 
 
 def test_a_validator_that_lies_about_two_trials_is_found(judged: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,17 +72,17 @@ def test_a_validator_that_lies_about_two_trials_is_found(judged: Path, tmp_path:
     plan = json.loads(output("audit", "draw", place, *GIVEN, "--json"))
     assert (plan["counted"], plan["draws"], plan["round"]) == (24, None, None)
     assert "all of them are judged again" in " ".join(output("audit", "draw", place, *GIVEN).split())
-    found = audited(place, code=1)
-    false = [row for row in found["judged"] if row["state"] == "false"]
+    audit = audited(place, code=1)
+    false = [row for row in audit["judged"] if row["state"] == "false"]
     assert [(row["validator"], row["participant"], row["task"], row["seen"]) for row in false] == [
         (V3, "bob", task, ["fail"] * 3) for task in ("t1", "t2")
     ]
-    assert found["verdict"] == "refused"  # the two trials are why bob is first
+    assert audit["verdict"] == "refused"  # the two trials are why bob is first
     run("export", "epoch", place, "1", "-o", tmp_path / "epoch-1")
-    said = output("audit", "verify", found["file"], tmp_path / "epoch-1", "--key", str(ledger_kit.KEY))
-    assert f"{len(found['judged'])} of 24 trials judged again" in " ".join(said.split())
-    assert "nothing shows that it was not chosen" in said
-    whole = Path(found["file"])
+    printed = output("audit", "verify", audit["file"], tmp_path / "epoch-1", "--key", str(ledger_kit.KEY))
+    assert f"{len(audit['judged'])} of 24 trials judged again" in " ".join(printed.split())
+    assert "nothing shows that it was not chosen" in printed
+    whole = Path(audit["file"])
     whole.write_bytes(whole.read_bytes().replace(b"index 0", b"index 7"))
     assert "beyond the tree" in refused("audit", "verify", whole, tmp_path / "epoch-1", code=1)
 
@@ -98,12 +98,12 @@ def test_an_honest_epoch_is_confirmed_and_faults_blame_nobody(
     [lost] = TrialStore(place, V3).root.glob("ann@*")
     lost.rename(tmp_path / "lost")
     (tmp_path / "more").mkdir()
-    found = audited(place, "--tasks", tmp_path / "tasks", "--work", tmp_path / "more", "--jobs", "2", code=1)
-    wrong = [(row["validator"], row["participant"], row["state"]) for row in found["judged"] if row["state"] != "held"]
-    assert (wrong, found["verdict"]) == ([(V3, "ann", "missing")] * 2, "refused")
+    audit = audited(place, "--tasks", tmp_path / "tasks", "--work", tmp_path / "more", "--jobs", "2", code=1)
+    wrong = [(row["validator"], row["participant"], row["state"]) for row in audit["judged"] if row["state"] != "held"]
+    assert (wrong, audit["verdict"]) == ([(V3, "ann", "missing")] * 2, "refused")
     (tmp_path / "lost").rename(lost)
-    found = audited(place, "--tasks", tmp_path / "tasks", "-o", tmp_path / "again")
-    assert ({row["state"] for row in found["judged"]}, found["verdict"]) == ({"held"}, "confirmed")
+    audit = audited(place, "--tasks", tmp_path / "tasks", "-o", tmp_path / "again")
+    assert ({row["state"] for row in audit["judged"]}, audit["verdict"]) == ({"held"}, "confirmed")
     assert "judged again" in output("audit", "run", place, *GIVEN, "--tasks", tmp_path / "tasks")
 
 

@@ -170,14 +170,14 @@ def test_what_would_stop_a_service_is_found(tmp_path: Path) -> None:
         taken.settimeout(0.1)
         port = taken.getsockname()[1]
         text = f'[serve]\nplace = "small"\nport = {port}\nproxy = ["nobody"]\n[publish]\nfolder = "small"\nto = "mainnet"\n'
-        found = wrong("--config", written(tmp_path, text), "config", "check")
-    assert len([line for line in found if "publish.toml" in line]) == 1
-    assert len([line for line in found if "'nobody' is not an address" in line]) == 1
+        lines = wrong("--config", written(tmp_path, text), "config", "check")
+    assert len([line for line in lines if "publish.toml" in line]) == 1
+    assert len([line for line in lines if "'nobody' is not an address" in line]) == 1
     (place / "ledger.db").unlink()
     (place / "scheme.toml").write_text("[scheme]\n", encoding="utf-8")
-    found = wrong("config", "check", "serve", place, "--port", "0")
-    assert any("ledger.db" in line for line in found)
-    assert any("scheme.toml" in line for line in found)
+    lines = wrong("config", "check", "serve", place, "--port", "0")
+    assert any("ledger.db" in line for line in lines)
+    assert any("scheme.toml" in line for line in lines)
 
 
 def test_an_address_in_use_is_found(tmp_path: Path) -> None:
@@ -200,9 +200,9 @@ def test_options_with_several_values_are_checked(tmp_path: Path, path: tuple[str
     for name in (name for name, param in params.items() if param.multiple):
         words += [f"--{name}", "10.0.0.1", f"--{name}", "10.0.0.2"]
     result = run("config", "check", *path, place, *words, "--json", code=2 if "to" in params else 0)
-    found = json.loads(result.stdout)
-    assert found["checked"] == [" ".join(path)]
-    assert any("so there is nowhere to publish to" in line for line in found["wrong"]) == ("to" in params)
+    document = json.loads(result.stdout)
+    assert document["checked"] == [" ".join(path)]
+    assert any("so there is nowhere to publish to" in line for line in document["wrong"]) == ("to" in params)
 
 
 def test_what_would_stop_an_operator_is_found(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_what_would_stop_an_operator_is_found(tmp_path: Path) -> None:
     (place / "publish.toml").write_text("[targets\n", encoding="utf-8")
     text = f'[node.operator]\nplace = "season"\nport = 0\non-alarm = "nosuchprog"\nwebhook = "ftp://x"\npage = "{page}"\n'
     file = written(tmp_path, text)
-    found = wrong("--config", file, "config", "check")
+    lines = wrong("--config", file, "config", "check")
     parts = (
         "ledger.toml: no such file",
         "publish.toml:1: is not TOML",
@@ -219,8 +219,8 @@ def test_what_would_stop_an_operator_is_found(tmp_path: Path) -> None:
         "--webhook is not",
         f"{page}: cannot",
     )
-    assert [part for part in parts if not any(part in line for line in found)] == []
-    assert len(found) == len(parts), found
+    assert [part for part in parts if not any(part in line for line in lines)] == []
+    assert len(lines) == len(parts), lines
     (place / "publish.toml").unlink()
     written(tmp_path, '[node.operator]\nplace = "season"\nport = 0\n')
     (line,) = wrong("--config", file, "config", "check")
@@ -256,5 +256,5 @@ def test_commands_that_are_none(tmp_path: Path) -> None:
     assert "there is no command `assay srve`; did you mean 'serve'?" in refused("config", "show", "srve")
     assert "is several commands; name one: validator" in refused("config", "show", "node")
     assert wrong("config", "check", "serve") == ["assay serve: Missing argument 'DIR|SUBNET.toml'; assay serve --help"]
-    found = wrong("--config", written(tmp_path, "[srve]\nport = 3\n"), "config", "check")
-    assert found == [f"{tmp_path / 'assay.toml'}:1: srve: is no command of Assay, and not [environment]; did you mean 'serve'?"]
+    lines = wrong("--config", written(tmp_path, "[srve]\nport = 3\n"), "config", "check")
+    assert lines == [f"{tmp_path / 'assay.toml'}:1: srve: is no command of Assay, and not [environment]; did you mean 'serve'?"]

@@ -13,11 +13,11 @@ from cli_kit import output, refused, run
 @pytest.fixture
 def cases(tmp_path: Path) -> Path:
     """A folder with two cases, the second of them a refusal."""
-    found = [
+    drafts = [
         {"name": "seed", "input": {"passed": 73, "trials": 91}, "output": {"score": "0.802197802"}},
         {"name": "too many", "input": {"passed": 92, "trials": 91}, "refused": True, "why": "more than all"},
     ]
-    document = {"schema": "assay.cases/1", "kind": "tests", "about": "Pass rates.", "cases": found}
+    document = {"schema": "assay.cases/1", "kind": "tests", "about": "Pass rates.", "cases": drafts}
     (tmp_path / "tests.json").write_text(json.dumps(document), encoding="utf-8")
     return tmp_path
 
@@ -35,9 +35,9 @@ def test_cases_that_fail_are_code_1(cases: Path) -> None:
 
 
 def test_one_case_of_one_file(cases: Path) -> None:
-    said = output("conformance", "run", cases / "tests.json", "--case", "seed")
-    assert said.count('"score": "0.802197802"') == 2
-    assert said.endswith("1 cases in 1 files: all pass\n")
+    printed = output("conformance", "run", cases / "tests.json", "--case", "seed")
+    assert printed.count('"score": "0.802197802"') == 2
+    assert printed.endswith("1 cases in 1 files: all pass\n")
 
 
 def test_another_program_can_be_asked(cases: Path) -> None:

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
-OURS = {name: one for name, one in COMPOSE["services"].items() if name != "database"}
+OURS = {name: service for name, service in COMPOSE["services"].items() if name != "database"}
 CONFIGS = {
     "/etc/assay/assay.toml": "assay.toml",
     "/etc/assay/validator.toml": "validator.toml",
@@ -57,10 +57,10 @@ def accepted(words: list[str], config: str = "") -> Any:
 
 
 def unit(file: Path) -> configparser.SectionProxy:
-    found = configparser.ConfigParser(strict=False, interpolation=None)
-    found.optionxform = str  # type: ignore[assignment,method-assign]
-    found.read_string(file.read_text(encoding="utf-8").replace("\\\n", ""))
-    return found["Service"]
+    parser = configparser.ConfigParser(strict=False, interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read_string(file.read_text(encoding="utf-8").replace("\\\n", ""))
+    return parser["Service"]
 
 
 @pytest.mark.parametrize("name", sorted(OURS))
@@ -86,13 +86,13 @@ def test_compose_asks_whether_a_validator_works_and_not_whether_an_alarm_stands(
 
 
 def test_compose_has_secrets_as_files_and_listens_on_loopback() -> None:
-    for name, one in OURS.items():
-        assert not set(one["environment"]) & {*SECRETS, "PGPASSWORD"}
-        for variable, path in one["environment"].items():
-            assert path.removeprefix("/run/secrets/") in one["secrets"], (name, variable)
-        assert all(port.startswith("127.0.0.1:") for port in one.get("ports", ()))
-        assert one["cap_drop"] == ["ALL"]
-    assert set(COMPOSE["secrets"]) == {secret for one in COMPOSE["services"].values() for secret in one["secrets"]}
+    for name, service in OURS.items():
+        assert not set(service["environment"]) & {*SECRETS, "PGPASSWORD"}
+        for variable, path in service["environment"].items():
+            assert path.removeprefix("/run/secrets/") in service["secrets"], (name, variable)
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
+        assert service["cap_drop"] == ["ALL"]
+    assert set(COMPOSE["secrets"]) == {secret for service in COMPOSE["services"].values() for secret in service["secrets"]}
     assert {"operator", "validator-1", "validator-2"} == set(OURS)
 
 

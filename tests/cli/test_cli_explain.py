@@ -26,7 +26,7 @@ def competition(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("said", "key"),
+    ("typed", "key"),
     [
         ("alice-1", "alice-1"),
         ("Alice", "alice-1"),
@@ -36,12 +36,12 @@ def competition(tmp_path: Path) -> Path:
         ("5F", PEOPLE[3].key),
     ],
 )
-def test_who_is_meant(said: str, key: str) -> None:
-    assert find(said, PEOPLE) == key
+def test_who_is_meant(typed: str, key: str) -> None:
+    assert find(typed, PEOPLE) == key
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("typed", "message"),
     [
         ("alice", "could be 2 participants; give one of them: alice-1, alice-2"),
         ("Anna", "could be 2 participants; give one of them: alice-2, bob"),
@@ -51,9 +51,9 @@ def test_who_is_meant(said: str, key: str) -> None:
         ("b…b", "there is no participant"),
     ],
 )
-def test_who_is_not_known_or_not_clear(said: str, message: str) -> None:
+def test_who_is_not_known_or_not_clear(typed: str, message: str) -> None:
     with pytest.raises(BadInput) as refusal:
-        find(said, PEOPLE)
+        find(typed, PEOPLE)
     assert message in str(refusal.value)
 
 

@@ -53,16 +53,16 @@ def test_a_new_competition_and_its_scheme(tmp_path: Path) -> None:
     begun = document("init", "--preset", "term-challenge", place)
     assert (begun["folder"], begun["preset"]) == (str(place), "term-challenge")
     assert sorted(begun["files"]) == sorted(path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file())
-    found = document("scheme", "check", place)
-    assert (found["score"], found["reward"], found["warnings"]) == ("tests", "weights", [])
-    assert found["digest"] in output("scheme", "check", place)
-    assert "term-challenge" in [one["name"] for one in document("scheme", "list")["presets"]]
+    checked = document("scheme", "check", place)
+    assert (checked["score"], checked["reward"], checked["warnings"]) == ("tests", "weights", [])
+    assert checked["digest"] in output("scheme", "check", place)
+    assert "term-challenge" in [preset["name"] for preset in document("scheme", "list")["presets"]]
 
 
 def test_cases_of_an_implementation() -> None:
-    found = document("conformance", "run", CONFORMANCE / "cap.json")
-    assert (found["good"], found["failed"], [one["file"] for one in found["files"]]) == (True, 0, ["cap.json"])
-    assert found["files"][0]["passed"] == found["cases"] > 5
+    report = document("conformance", "run", CONFORMANCE / "cap.json")
+    assert (report["good"], report["failed"], [file["file"] for file in report["files"]]) == (True, 0, ["cap.json"])
+    assert report["files"][0]["passed"] == report["cases"] > 5
     bad = document("conformance", "run", CONFORMANCE / "cap.json", "--with", "cat", code=1)
     assert (bad["good"], len(bad["files"][0]["failures"])) == (False, bad["failed"])
     name = json.loads((CONFORMANCE / "cap.json").read_text(encoding="utf-8"))["cases"][0]["name"]
@@ -108,7 +108,7 @@ def test_a_ledger_from_its_first_day_to_its_audit(tmp_path: Path, monkeypatch: p
         (tmp_path / f"{number}.batch").write_bytes(data)
     files = [tmp_path / f"{number}.batch" for number in range(len(batches))]
     added = document("evidence", "add", place, *files)
-    assert (added["new"], added["refused"], [one["file"] for one in added["added"]]) == (12, 0, [*map(str, files)])
+    assert (added["new"], added["refused"], [entry["file"] for entry in added["added"]]) == (12, 0, [*map(str, files)])
     run("settle", place, "--key", "small-log")
     checked = document("ledger", "check", place)
     assert (checked["records"], checked["receipts"], checked["not_counted"]) == (12, 1, [])
@@ -121,8 +121,8 @@ def test_a_ledger_from_its_first_day_to_its_audit(tmp_path: Path, monkeypatch: p
     imported = {"epoch": 3, "records": 12, "batches": 3, "new": True, "audits": []}
     assert document("import", "epoch", empty, tmp_path / "epoch") == imported
     assert document("ledger", "adopt", place) == {"adopted": False}
-    found = document("ledger", "migrate", place)
-    assert found["before"] == found["after"]
+    migration = document("ledger", "migrate", place)
+    assert migration["before"] == migration["after"]
 
 
 def test_signed_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,6 +132,6 @@ def test_signed_evidence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     (place / "evidence").mkdir()
     lines = [json.dumps(record) for record in ledger_kit.records(validators=[ledger_kit.V1])]
     (place / "evidence" / "run.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    found = document("evidence", "sign", place, "--key", "one")
-    assert (found["records"], found["of_a_former_epoch"]) == (4, 0)
-    assert sorted(found["files"]) == sorted(map(str, (place / "batches").iterdir()))
+    signed = document("evidence", "sign", place, "--key", "one")
+    assert (signed["records"], signed["of_a_former_epoch"]) == (4, 0)
+    assert sorted(signed["files"]) == sorted(map(str, (place / "batches").iterdir()))

@@ -41,16 +41,16 @@ def test_from_submitting_to_the_leaderboard(folder: Path, tmp_path: Path) -> Non
     assert "is already the submission of ann" in run("submit", folder, "ann", tmp_path / "good").stdout
     assert "The command 'sh -c god' is the submission of bob" in run("submit", folder, "bob", "sh -c god").stdout
     assert "noop 1 is the submission of bob" in run("submit", folder, "bob", "noop").stdout
-    said = run("run", folder, "--validator", "val-1")
-    assert "4 trials judged (2 fail, 2 pass)." in said.stdout
-    assert "2 of 2 participants have an agreed score." in said.stdout
-    assert len([line for line in said.stderr.splitlines() if line.startswith(("pass", "fail"))]) == 4
+    completed = run("run", folder, "--validator", "val-1")
+    assert "4 trials judged (2 fail, 2 pass)." in completed.stdout
+    assert "2 of 2 participants have an agreed score." in completed.stdout
+    assert len([line for line in completed.stderr.splitlines() if line.startswith(("pass", "fail"))]) == 4
     assert "Nothing is missing" in run("run", folder, "--validator", "val-1", "-q").stdout
 
     assert "4 trials: 2 fail, 2 pass." in run("trials", folder).stdout
-    found = run("trials", folder, "--participant", "ann", "--task", "t0", "--outcome", "pass", "--json").stdout.splitlines()
-    assert len(found) == 1
-    place = json.loads(found[0])["folder"]
+    lines = run("trials", folder, "--participant", "ann", "--task", "t0", "--outcome", "pass", "--json").stdout.splitlines()
+    assert len(lines) == 1
+    place = json.loads(lines[0])["folder"]
     logs = run("logs", place).stdout
     assert "ann on t0, trial 1, by val-1: pass" in logs
     assert "working" in logs
@@ -66,18 +66,18 @@ def test_what_is_missing_shows_in_the_exit_code(folder: Path) -> None:
     dockerfile.write_text("FROM debian:12\nWORKDIR /app\nRUN exit 3\n")
     run("tasks", "pin", folder)
     run("submit", folder, "ann", "oracle")
-    said = run("run", folder, "--validator", "val-1", "--attempts", "1", code=1)
-    assert "1 trial judged (1 pass), 1 left." in said.stdout
-    assert "Errors, which are nobody's fails" in said.stdout
-    assert "exit code 3" in " ".join(said.stdout.split())  # a long path wraps
+    completed = run("run", folder, "--validator", "val-1", "--attempts", "1", code=1)
+    assert "1 trial judged (1 pass), 1 left." in completed.stdout
+    assert "Errors, which are nobody's fails" in completed.stdout
+    assert "exit code 3" in " ".join(completed.stdout.split())  # a long path wraps
 
 
 def test_one_trial(folder: Path, tmp_path: Path) -> None:
-    said = run("trial", folder / "tasks" / "t0", tmp_path / "good", "--output", tmp_path / "kept")
-    assert said.stdout.startswith("working\nPASS")
+    completed = run("trial", folder / "tasks" / "t0", tmp_path / "good", "--output", tmp_path / "kept")
+    assert completed.stdout.startswith("working\nPASS")
     assert (tmp_path / "kept" / "agent" / "stdout.txt").read_text() == "working\n"
-    said = run("trial", folder / "tasks" / "t0", r"printf 'a\033[31mb'", code=1)
-    assert said.stdout.startswith("a\\x1b[31mb\nFAIL (tests-failed)")  # what moves a cursor is written out
+    completed = run("trial", folder / "tasks" / "t0", r"printf 'a\033[31mb'", code=1)
+    assert completed.stdout.startswith("a\\x1b[31mb\nFAIL (tests-failed)")  # what moves a cursor is written out
     refused = run("trial", folder / "tasks" / "t0", "oracle", "--output", tmp_path / "kept", code=2)
     assert "cannot be made (File exists)" in refused.stderr
 
@@ -107,15 +107,15 @@ def test_task_sets(folder: Path) -> None:
     assert run("tasks", "check", folder / "tasks").stdout.endswith("6 warnings\n")
     (folder / "tasks" / "t1" / "tests" / "test.sh").unlink()
     assert "1 refused" in run("tasks", "check", folder / "tasks", code=1).stdout
-    found = [json.loads(line) for line in run("tasks", "check", folder / "tasks", "--json", code=1).stdout.splitlines()]
-    assert [one["task"] for one in found if one["level"] == "refused"] == ["t1"]
+    messages = [json.loads(line) for line in run("tasks", "check", folder / "tasks", "--json", code=1).stdout.splitlines()]
+    assert [message["task"] for message in messages if message["level"] == "refused"] == ["t1"]
     make_task(folder / "tasks" / "t1", tests="grep -q hello out.txt\n", mode="shared")
     assert "2 tasks." in run("tasks", "list", folder / "tasks").stdout
     rows = [json.loads(line) for line in run("tasks", "list", folder / "tasks", "--json").stdout.splitlines()]
     assert [(row["id"], row["mode"]) for row in rows] == [("t0", "separate"), ("t1", "shared")]
-    said = run("tasks", "pin", folder).stdout
-    assert "changed: t1" in said
-    assert "verified in another way: t1" in said
+    printed = run("tasks", "pin", folder).stdout
+    assert "changed: t1" in printed
+    assert "verified in another way: t1" in printed
     run("submit", folder, "ann", "oracle")
     board = run("run", folder, "--validator", "val-1", "-q").stdout
     assert "Weaker scores: 1 of 2 tasks is verified in the agent's own files (shared: t1)." in board
@@ -150,20 +150,20 @@ def test_progress_on_a_terminal(folder: Path) -> None:
     words = [sys.executable, "-m", "assay", "run", str(folder), "--validator", "val-1"]
     with subprocess.Popen(words, stdin=child, stdout=subprocess.PIPE, stderr=child, env=env, start_new_session=True) as process:
         os.close(child)
-        said = b""
-        while b"2/4" not in said or b"bob" not in said:
+        screen = b""
+        while b"2/4" not in screen or b"bob" not in screen:
             part = os.read(root, 65_536)
-            assert part, said
-            said += part
+            assert part, screen
+            screen += part
         process.send_signal(signal.SIGINT)
         try:
             while part := os.read(root, 65_536):
-                said += part
+                screen += part
         except OSError:  # the other end is closed
             pass
         out, _ = process.communicate()
-        assert process.returncode == 130, said
+        assert process.returncode == 130, screen
     os.close(root)
-    assert b"2 pass" in said
-    assert b"stopping" in said
+    assert b"2 pass" in screen
+    assert b"stopping" in screen
     assert b"2 trials judged (2 pass), 2 left." in out

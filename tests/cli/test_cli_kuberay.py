@@ -71,12 +71,12 @@ RAYCLUSTER = {
 
 
 def objects() -> list[dict[str, Any]]:
-    return [one for file in FILES for one in yaml.safe_load_all(file.read_text(encoding="utf-8"))]
+    return [manifest for file in FILES for manifest in yaml.safe_load_all(file.read_text(encoding="utf-8"))]
 
 
 def kind(name: str) -> dict[str, Any]:
-    (found,) = (one for one in objects() if one["kind"] == name)
-    return found
+    (wanted,) = (manifest for manifest in objects() if manifest["kind"] == name)
+    return wanted
 
 
 def templates() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -150,7 +150,7 @@ def test_a_pod_is_nobody_special_and_takes_its_secrets_from_secrets(name: str, t
     assert spec["securityContext"]["runAsNonRoot"]
     assert spec["automountServiceAccountToken"] is False
     assert not spec.keys() & {"hostNetwork", "hostPID", "hostIPC"}
-    volumes = {one["name"]: one for one in spec.get("volumes", ())}
+    volumes = {volume["name"]: volume for volume in spec.get("volumes", ())}
     assert not any("hostPath" in volume for volume in volumes.values())
     for container in containers(template):
         assert "@sha256:" in container["image"]
@@ -163,9 +163,9 @@ def test_a_pod_is_nobody_special_and_takes_its_secrets_from_secrets(name: str, t
 
 
 def test_no_object_is_a_secret_and_the_policy_names_the_pods_that_there_are() -> None:
-    assert not any(one["kind"] == "Secret" for one in objects())
+    assert not any(manifest["kind"] == "Secret" for manifest in objects())
     labels = {template["metadata"]["labels"]["app"] for _, template in templates()}
-    (policy,) = (one for one in objects() if one["kind"] == "NetworkPolicy")
+    (policy,) = (manifest for manifest in objects() if manifest["kind"] == "NetworkPolicy")
     (rule,) = policy["spec"]["ingress"]
     (expression,) = rule["from"][0]["podSelector"]["matchExpressions"]
     assert set(expression["values"]) == labels
@@ -186,8 +186,8 @@ def test_the_validator_is_a_node_of_the_cluster_and_its_command_is_one_that_ther
     assert "--num-cpus=0" in ray["command"]
     cluster = kind("RayCluster")["metadata"]
     assert chosen["node"]["validator"]["address"] == f"{cluster['name']}-head-svc.{cluster['namespace']}.svc:6379"
-    shared = [{mount["name"]: mount["mountPath"] for mount in one["volumeMounts"]} for one in (ray, validator)]
-    assert all(one["session"] == "/tmp" and one["shared-memory"] == "/dev/shm" for one in shared)
+    shared = [{mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]} for container in (ray, validator)]
+    assert all(mounts["session"] == "/tmp" and mounts["shared-memory"] == "/dev/shm" for mounts in shared)
     compile(validator["livenessProbe"]["exec"]["command"][2], "<probe>", "exec")
     options = chosen["node"]["validator"]
     words = [word for name in ("url", "key") for word in (f"--{name}", options[name])]

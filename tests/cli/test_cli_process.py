@@ -25,15 +25,15 @@ def competition(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_runs_and_says_its_version() -> None:
-    found = program("--version")
-    assert found.returncode == 0
-    assert found.stdout.startswith(b"assay ")
+    completed = program("--version")
+    assert completed.returncode == 0
+    assert completed.stdout.startswith(b"assay ")
 
 
 def test_bad_input_is_one_line_on_stderr_and_code_2(tmp_path: Path) -> None:
-    found = program("settle", tmp_path)
-    assert (found.returncode, found.stdout) == (2, b"")
-    assert found.stderr.decode() == (
+    completed = program("settle", tmp_path)
+    assert (completed.returncode, completed.stdout) == (2, b"")
+    assert completed.stderr.decode() == (
         f"error: {tmp_path / 'scheme.toml'}: no such file; `assay init --preset NAME DIR` makes a competition to start from\n"
     )
 
@@ -50,9 +50,9 @@ def test_errors_have_a_colour_on_a_terminal_unless_nobody_wants_one(tmp_path: Pa
 
 
 def test_what_the_system_refuses_is_one_line_too() -> None:
-    found = program("scheme", "check", "x" * 300)  # no file may be called so
-    assert (found.returncode, found.stdout) == (2, b"")
-    assert found.stderr.decode() == (
+    completed = program("scheme", "check", "x" * 300)  # no file may be called so
+    assert (completed.returncode, completed.stdout) == (2, b"")
+    assert completed.stderr.decode() == (
         f"error: {'x' * 300}: cannot be used (File name too long); check permissions, and that there is room\n"
     )
 
@@ -60,39 +60,39 @@ def test_what_the_system_refuses_is_one_line_too() -> None:
 def test_no_settlement_is_code_1(tmp_path: Path) -> None:
     place = from_preset(tmp_path / "season")
     (place / "evidence/sample.jsonl").unlink()
-    found = program("settle", place)
-    assert (found.returncode, found.stdout) == (1, b"")
-    assert found.stderr.startswith(b"error: ")
+    completed = program("settle", place)
+    assert (completed.returncode, completed.stdout) == (1, b"")
+    assert completed.stderr.startswith(b"error: ")
 
 
 @pytest.mark.full
 def test_piped_boards_have_no_colour_and_whole_keys(competition: Path) -> None:
-    found = program("settle", competition)
-    assert found.returncode == 0
-    assert b"\x1b" not in found.stdout
-    assert found.stderr == b""
+    completed = program("settle", competition)
+    assert completed.returncode == 0
+    assert b"\x1b" not in completed.stdout
+    assert completed.stderr == b""
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("columns", ["0", "-5", "wide"])
 def test_a_width_that_is_none_hides_nothing(competition: Path, columns: str) -> None:
-    found = program("settle", competition, env={"COLUMNS": columns})
-    assert found.returncode == 0
-    assert b"burn" in found.stdout
+    completed = program("settle", competition, env={"COLUMNS": columns})
+    assert completed.returncode == 0
+    assert b"burn" in completed.stdout
 
 
 def test_a_reader_that_has_seen_enough_ends_it_quietly(competition: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    found = subprocess.run([*ASSAY, "settle", str(competition)], stdout=writing, stderr=subprocess.PIPE, check=False)
+    completed = subprocess.run([*ASSAY, "settle", str(competition)], stdout=writing, stderr=subprocess.PIPE, check=False)
     os.close(writing)
-    assert (found.returncode, found.stderr) == (141, b"")
+    assert (completed.returncode, completed.stderr) == (141, b"")
 
 
 @pytest.mark.full
 def test_a_terminal_without_unicode_gets_what_it_can_show(competition: Path) -> None:
-    found = program("settle", competition, env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"})
-    assert found.returncode == 0
-    assert b"miner-a" in found.stdout
+    completed = program("settle", competition, env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"})
+    assert completed.returncode == 0
+    assert b"miner-a" in completed.stdout
     shown = program("settle", competition, "--json", env={"PYTHONIOENCODING": "ascii"})
     assert shown.stdout == program("settle", competition, "--json").stdout

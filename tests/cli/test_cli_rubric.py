@@ -36,18 +36,18 @@ def test_from_handing_in_to_paying(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (folder / "validators.csv").write_text(f"key,stake,name\n{VALIDATOR},1,The one\n")
     for key, text in TEXTS.items():
         (tmp_path / f"{key}.md").write_text(text)
-        said = " ".join(output("submit", folder, key, tmp_path / f"{key}.md").split())
-        assert f"The solution is the submission of {key}: sha256:" in said
+        printed = " ".join(output("submit", folder, key, tmp_path / f"{key}.md").split())
+        assert f"The solution is the submission of {key}: sha256:" in printed
     assert "is already the submission of ann" in output("submit", folder, "ann", tmp_path / "ann.md")
     with scripted() as model:
         price = "deepseek-ai/DeepSeek-V3=0.27/1.1"
-        told = run("run", folder, "--validator", "The one", "--model-url", model.url, "--price", price)
-    assert "3 solutions judged (3 judged)." in told.stdout
-    assert "A judgement took" in told.stdout
-    assert "3 of 3 participants have an agreed score." in told.stdout
-    shown = sorted(line.split()[:2] for line in told.stderr.splitlines())
+        completed = run("run", folder, "--validator", "The one", "--model-url", model.url, "--price", price)
+    assert "3 solutions judged (3 judged)." in completed.stdout
+    assert "A judgement took" in completed.stdout
+    assert "3 of 3 participants have an agreed score." in completed.stdout
+    shown = sorted(line.split()[:2] for line in completed.stderr.splitlines())
     assert shown == [["judged", key] for key in TEXTS]
-    assert "[3/3]" in told.stderr
+    assert "[3/3]" in completed.stderr
     monkeypatch.setenv("ASSAY_LLM_BASE_URL", "http://127.0.0.1:9/v1")  # nobody is there, and nobody is needed
     assert "Nothing is missing: every solution of the submissions in participants.csv has its evidence." in " ".join(
         output("run", folder, "--validator", VALIDATOR).split()
@@ -55,17 +55,17 @@ def test_from_handing_in_to_paying(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     document = json.loads(output("settle", folder, "--json"))
     paid = [(row["participant"], row["net"], row["address"]) for row in document["payouts"]]
     assert paid == [("ann", "1001", "0x" + "ab" * 20)]
-    assert KEY not in told.stdout + told.stderr
+    assert KEY not in completed.stdout + completed.stderr
 
 
 def test_what_is_missing_shows_in_the_exit_code(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "c")
     with scripted(ScriptedFault(kind="400", solution="bob"), ScriptedFault(kind="prose", solution="cyd")) as model:
-        said = run("run", folder, "--validator", VALIDATOR, "--model-url", model.url, "--jobs", "1", columns=200, code=1)
-    assert "2 solutions judged (1 judged, 1 unjudged), 1 left." in said.stdout
-    assert "Errors, which are nobody's fails" in said.stdout
-    assert "status-400" in said.stdout
-    assert KEY not in said.stdout + said.stderr
+        completed = run("run", folder, "--validator", VALIDATOR, "--model-url", model.url, "--jobs", "1", columns=200, code=1)
+    assert "2 solutions judged (1 judged, 1 unjudged), 1 left." in completed.stdout
+    assert "Errors, which are nobody's fails" in completed.stdout
+    assert "status-400" in completed.stdout
+    assert KEY not in completed.stdout + completed.stderr
     with scripted() as model:
         words = ("run", folder, "--validator", VALIDATOR, "--model-url", model.url)
         assert "1 solution judged (1 judged)." in output(*words, columns=200)
@@ -83,9 +83,9 @@ def test_what_the_command_refuses(tmp_path: Path) -> None:
         (("--model-url", "http://127.0.0.1:9/v1", "--price", "m=1"), "'m=1' is not a price; write NAME=IN/OUT"),
         (("--model-url", "http://127.0.0.1:9/v1", "--price", "m=0.0000001/1"), "is not a price"),
     ):
-        said = refused(*words, *more)
-        assert says in said
-        assert "secret" not in said
+        message = refused(*words, *more)
+        assert says in message
+        assert "secret" not in message
     assert "says nothing to the judge of the kind 'rubric'" in run(*words, "--task", "t", columns=300, code=2).stderr
     assert "scheme.toml: no such file" in refused("submit", tmp_path, "ann", "x")
     assert "no such file" in refused("submit", folder, "ann", tmp_path / "nothing.md")
@@ -101,13 +101,13 @@ def test_signed_and_settled_by_a_ledger(tmp_path: Path) -> None:
     for who in TEXTS:
         assert "accepted in epoch" in output("submit", folder, who, tmp_path / "c-texts" / f"{who}.md", columns=200)
     with scripted() as model:
-        said = output("run", folder, "--sign", "judge", "--model-url", model.url)
-        assert "3 records signed and added to the ledger." in said
+        printed = output("run", folder, "--sign", "judge", "--model-url", model.url)
+        assert "3 records signed and added to the ledger." in printed
     assert "entry 0 of" in output("settle", folder, "--key", "log", columns=200)
     verified = output("export", "epoch", folder, "1", "-o", tmp_path / "epoch")
     assert "verify" in verified
-    told = output("verify", tmp_path / "epoch", "--key", str(ledger_kit.KEY))
-    assert "verified, and computed again" in told
+    verdict = output("verify", tmp_path / "epoch", "--key", str(ledger_kit.KEY))
+    assert "verified, and computed again" in verdict
 
 
 # Once more
@@ -124,19 +124,19 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_replay_comes_out_as_it_was(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = files_under(folder)
-    said = " ".join(output("rejudge", folder, "ann").split())
-    assert "ann: replayed, the judgement by val-1 comes out as it is in the evidence, 10000 BPS." in said
-    assert "Answered by scripted/deepseek-ai/DeepSeek-V3: 3 requests, " in said
+    printed = " ".join(output("rejudge", folder, "ann").split())
+    assert "ann: replayed, the judgement by val-1 comes out as it is in the evidence, 10000 BPS." in printed
+    assert "Answered by scripted/deepseek-ai/DeepSeek-V3: 3 requests, " in printed
     assert "0 BPS" in output("rejudge", folder, "cyd")
     shown = run("rejudge", folder, "bob", "--json")
-    found = json.loads(shown.stdout)
-    assert rfc8785.dumps(found) + b"\n" == shown.stdout_bytes
-    assert (found["bps"], found["asked"], found["validator"]) == (6000, [], VALIDATOR)
-    assert found["answers"]["checks"] == {"C1": True, "C2": False}
+    replay = json.loads(shown.stdout)
+    assert rfc8785.dumps(replay) + b"\n" == shown.stdout_bytes
+    assert (replay["bps"], replay["asked"], replay["validator"]) == (6000, [], VALIDATOR)
+    assert replay["answers"]["checks"] == {"C1": True, "C2": False}
     assert files_under(folder) == before
     monkeypatch.setattr(prompts, "digest", lambda: f"sha256:{'0' * 64}")
-    told = run("rejudge", folder, "ann", code=1).stderr
-    assert len(re.findall(r"\b[0-9a-f]{64}\b", told)) == 2, "digests are whole where --json has no refusal"
+    errors = run("rejudge", folder, "ann", code=1).stderr
+    assert len(re.findall(r"\b[0-9a-f]{64}\b", errors)) == 2, "digests are whole where --json has no refusal"
 
 
 def test_published_quotes_are_on_the_page_of_the_bounty(folder: Path) -> None:
@@ -184,9 +184,9 @@ def test_asked_again_every_changed_answer_is_told(folder: Path) -> None:
 
 def test_asked_again_it_may_be_unjudged_or_nobody_may_answer(folder: Path) -> None:
     with scripted(ScriptedFault(kind="prose")) as model:
-        said = output("rejudge", folder, "ann", "--ask", "--model-url", model.url)
-        assert "Score before: 10000 BPS; after: unjudged." in said
-        assert "outcome" in said
+        printed = output("rejudge", folder, "ann", "--ask", "--model-url", model.url)
+        assert "Score before: 10000 BPS; after: unjudged." in printed
+        assert "outcome" in printed
     with scripted(ScriptedFault(kind="400")) as model:
         assert "gave no judgement" in refused("rejudge", folder, "ann", "--ask", "--model-url", model.url, code=1)
     assert "no model is named" in refused("rejudge", folder, "ann", "--ask")
@@ -252,9 +252,9 @@ def test_evidence_that_says_something_else_than_its_transcript_is_found_out(fold
 
 def test_evidence_from_elsewhere_has_no_transcript(folder: Path) -> None:
     file = folder / "evidence" / f"run-{VALIDATOR}.jsonl"
-    found = [json.loads(line) for line in file.read_text().splitlines()]
-    bare = [{name: value for name, value in one.items() if name != "attestation"} for one in found]
-    file.write_text("".join(json.dumps(one) + "\n" for one in bare))
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    bare = [{name: value for name, value in row.items() if name != "attestation"} for row in rows]
+    file.write_text("".join(json.dumps(row) + "\n" for row in bare))
     assert "the judgement names no document" in refused("rejudge", folder, "ann")
 
 

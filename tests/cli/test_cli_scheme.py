@@ -63,18 +63,18 @@ def test_check_says_that_the_open_epoch_of_the_ledger_beside_ends_late(tmp_path:
 
 def test_a_check_says_what_chance_does_to_honest_validators(tmp_path: Path) -> None:
     place = ledger_kit.ledger_folder(tmp_path / "small", scheme_toml='[scheme]\nname = "small"\n[score]\nkind = "tests"\n')
-    said = output("scheme", "check", place).splitlines()[-1]
-    assert said.startswith("By chance alone, at least one honest validator is left out as an outlier for ")
-    assert "trials, 3 validators; `assay scheme honest` has more)." in said
+    sentence = output("scheme", "check", place).splitlines()[-1]
+    assert sentence.startswith("By chance alone, at least one honest validator is left out as an outlier for ")
+    assert "trials, 3 validators; `assay scheme honest` has more)." in sentence
     (place / "tasks.txt").unlink()
     (place / "validators.csv").write_text("key\n")  # which is wrong, and not said here
     assert "(80 trials, 5 validators;" in output("scheme", "check", place)
     rewrite(place / "scheme.toml", '"tests"\n', '"tests"\n[consensus.outliers]\nmethod = "none"\n')
     assert "By chance" not in output("scheme", "check", place)
     assert "honest" not in output("scheme", "check", place, "--json")
-    found = json.loads(output("scheme", "honest", place, "--tasks", "4", "--validators", "3", "--json"))
-    assert {*found["exclusions"]} == {"this scheme", "the seeds' rule", 'scale = "noise"', 'noise, mad_floor = "0.25"'}
-    assert set(found["exclusions"]["this scheme"].values()) == {"0.0 %"}
+    document = json.loads(output("scheme", "honest", place, "--tasks", "4", "--validators", "3", "--json"))
+    assert {*document["exclusions"]} == {"this scheme", "the seeds' rule", 'scale = "noise"', 'noise, mad_floor = "0.25"'}
+    assert set(document["exclusions"]["this scheme"].values()) == {"0.0 %"}
     assert "A validator that lies" in output("scheme", "honest", "term-challenge", "--tasks", "3")
     assert "the scores of 'cswon' are no shares of trials" in refused("scheme", "honest", "cswon")
 

@@ -60,7 +60,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         later = [
             record for record in ledger_kit.records(validators=[V1]) if (record["participant"], record["task"]) == ("m1", "t1")
         ]
-        ledger_kit.add(small, [one | {"outcome": "fail"} for one in later])
+        ledger_kit.add(small, [record | {"outcome": "fail"} for record in later])
         with ledger_kit.opened(small) as ledger:
             settling.settle(ledger, SIGNER)
             bundle.export(ledger, 3, small / "epoch-3")

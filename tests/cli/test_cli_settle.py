@@ -55,12 +55,12 @@ def test_scores_that_rest_on_weaker_tests_are_labelled(competition: Path) -> Non
     assert "Weaker" not in output("settle", competition)
     pinned = [f"{task} sha256:{'0' * 64}" for task in tasks]
     file.write_text("\n".join([f"{pinned[0]} shared", f"{tasks[1]} snapshot", *pinned[2:]]), encoding="utf-8")
-    said = " ".join(output("settle", competition).split())
+    printed = " ".join(output("settle", competition).split())
     which = f"shared: {tasks[0]}; snapshot: {tasks[1]}"
-    assert f"Weaker scores: 2 of {len(tasks)} tasks are verified in the agent's own files ({which})." in said
+    assert f"Weaker scores: 2 of {len(tasks)} tasks are verified in the agent's own files ({which})." in printed
     file.write_text("\n".join([*tasks[1:], f"{tasks[0]} shared"]), encoding="utf-8")
-    said = " ".join(output("settle", competition).split())
-    assert f"Weaker scores: 1 of {len(tasks)} tasks is verified in the agent's own files (shared: {tasks[0]})." in said
+    printed = " ".join(output("settle", competition).split())
+    assert f"Weaker scores: 1 of {len(tasks)} tasks is verified in the agent's own files (shared: {tasks[0]})." in printed
 
 
 def test_nothing_is_coloured_where_nobody_looks(competition: Path) -> None:
@@ -112,20 +112,20 @@ def test_the_payout_board(tmp_path: Path) -> None:
 
 def test_a_prize_that_nobody_reaches(tmp_path: Path) -> None:
     place = from_preset(tmp_path / "prize", "agonaut")
-    found = records(place)
-    with_records(place, [one | {"outcome": "unjudged"} for one in found])
+    rows = records(place)
+    with_records(place, [row | {"outcome": "unjudged"} for row in rows])
     board = lines(output("settle", place))
     assert "No participant has an agreed score, so the deposit is refunded." in board
     assert "refund 1000000000000000000 1" in board
 
 
 def test_who_has_no_score_and_why(competition: Path) -> None:
-    found = [
+    rows = [
         record
         for record in records(competition)
         if not (record["participant"] == "miner-b" and record["validator"] == "validator-3")
     ]
-    with_records(competition, [one for one in found if (one["participant"], one["task"]) != ("miner-c", "task-07")])
+    with_records(competition, [row for row in rows if (row["participant"], row["task"]) != ("miner-c", "task-07")])
     board = lines(output("settle", competition, columns=200))
     assert board[1] == "1 of 3 participants has an agreed score."
     assert "miner-b no-quorum 2 validators count; 3 are needed." in board
@@ -220,15 +220,15 @@ def test_an_earlier_settlement_goes_on(competition: Path, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("option", [["--key", "log"], ["--dry-run"]])
 def test_what_only_a_ledger_understands_is_refused_without_one(competition: Path, option: list[str]) -> None:
-    said = refused("settle", competition, *option)
-    assert said.startswith(f"{competition}: {option[0]}: there is no ledger, so nothing is signed or kept; leave it out")
+    message = refused("settle", competition, *option)
+    assert message.startswith(f"{competition}: {option[0]}: there is no ledger, so nothing is signed or kept; leave it out")
 
 
 def test_what_lies_beside_evidence_and_is_not_read_is_named(competition: Path) -> None:
     for name in ("more.json", "old.jsonl.bak", "README.md", ".hidden"):
         (competition / "evidence" / name).write_text("{}")
-    said = " ".join(run("settle", competition, "--json").stderr.split())
-    assert [name for name in ("more.json", "old.jsonl.bak", "README.md", ".hidden") if f"{name}: is not read" in said] == [
+    warnings = " ".join(run("settle", competition, "--json").stderr.split())
+    assert [name for name in ("more.json", "old.jsonl.bak", "README.md", ".hidden") if f"{name}: is not read" in warnings] == [
         "more.json", "old.jsonl.bak",
     ]  # fmt: skip
 

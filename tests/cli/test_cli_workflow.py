@@ -31,8 +31,8 @@ def test_a_plan_is_checked_by_itself(tmp_path: Path) -> None:
     text = output("workflow", "check", file)
     assert "A plan of 2 steps; its output is what last answers." in text
     assert "1.5 s" in text
-    found = json.loads(output("workflow", "check", file, "--json"))
-    assert {name: found[name] for name in ("steps", "edges", "declared_retries", "sinks")} == {
+    document = json.loads(output("workflow", "check", file, "--json"))
+    assert {name: document[name] for name in ("steps", "edges", "declared_retries", "sinks")} == {
         "steps": 2,
         "edges": 1,
         "declared_retries": 2,
@@ -71,10 +71,10 @@ def test_a_plan_is_carried_out_at_its_makers_desk(tmp_path: Path) -> None:
         assert "0.02 of 1" in result.stdout
         assert "no trouble (0 of 0 declared" in result.stdout
         assert narrow(result.stdout)
-        found = json.loads(run("workflow", "run", file, task, "--json").stdout)
-        parts = found["parts"]
+        document = json.loads(run("workflow", "run", file, task, "--json").stdout)
+        parts = document["parts"]
         assert (parts["success"]["part"], parts["cost"]["value"], parts["cost"]["part"]) == ("0.5", "0.98", "0.245")
-        assert (found["outcome"], found["quality"], found["task"]) == ("ran", "1", "t0")
+        assert (document["outcome"], document["quality"], document["task"]) == ("ran", "1", "t0")
         assert not (folder / "evidence").exists()
         services = folder / "services.toml"
         services.rename(tmp_path / "mine.toml")
@@ -111,8 +111,8 @@ def test_a_broken_service_is_said_and_ends_with_1(tmp_path: Path) -> None:
             "the task would count for no participant: s does not answer"
             in run("workflow", "run", file, folder / "tasks" / "t0", code=1, columns=200).stdout
         )
-        found = json.loads(run("workflow", "run", file, folder / "tasks" / "t0", "--json", code=1).stdout)
-    assert (found["outcome"], found["score"], found["parts"]) == ("service-error", None, None)
+        document = json.loads(run("workflow", "run", file, folder / "tasks" / "t0", "--json", code=1).stdout)
+    assert (document["outcome"], document["score"], document["parts"]) == ("service-error", None, None)
 
 
 def test_who_watches_sees_the_steps_move(capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,8 +159,8 @@ def test_a_set_is_pinned_and_a_round_drawn(tmp_path: Path) -> None:
     (folder / "round.toml").write_text("tasks = 2\n", encoding="utf-8")
     (folder / "randomness.csv").write_text("epoch,hex\n3," + "0a" * 32 + "\n", encoding="utf-8")
     assert "Epoch 3: 2 of 6 tasks; drawn by\n0a0a" in output("workflow", "round", folder)
-    found = json.loads(output("workflow", "round", folder, "--epoch", "3", "--json"))
-    assert (found["epoch"], len(found["tasks"]), found["randomness"]) == (3, 2, "0a" * 32)
+    document = json.loads(output("workflow", "round", folder, "--epoch", "3", "--json"))
+    assert (document["epoch"], len(document["tasks"]), document["randomness"]) == (3, 2, "0a" * 32)
     (folder / "scheme.toml").write_text('[scheme]\nname = "s"\n[score]\nkind = "given"\n', encoding="utf-8")
     assert "is 'given'" in refused("workflow", "pin", folder)
 

@@ -182,7 +182,7 @@ def test_no_file_is_written_with_the_line_ends_of_the_system() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute | ast.Name):
                 name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
-                modes = any(isinstance(one, ast.Constant) and one.value in ("w", "a", "x", "w+") for one in ast.walk(node))
+                modes = any(isinstance(inner, ast.Constant) and inner.value in ("w", "a", "x", "w+") for inner in ast.walk(node))
                 writes = (name == "write_text" and isinstance(node.func, ast.Attribute)) or (name in ("open", "fdopen") and modes)
                 if writes and not any(word.arg == "newline" for word in node.keywords):
                     wrong.append(f"{path.name}:{node.lineno}")

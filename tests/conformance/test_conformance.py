@@ -50,9 +50,9 @@ def test_assay_passes(name: str, tmp_path: Path) -> None:
 
 
 def test_every_kind_has_cases_that_pass_and_cases_that_are_refused() -> None:
-    found = {(drafted(name)["kind"], "refused" in one) for name in NAMES for one in drafted(name)["cases"]}
+    pairs = {(drafted(name)["kind"], "refused" in case) for name in NAMES for case in drafted(name)["cases"]}
     never = {(kind, True) for kind in ("clock", "weights")}  # a malformed input is no case
-    assert found | never == {(kind, refused) for kind in KINDS for refused in (True, False)}
+    assert pairs | never == {(kind, refused) for kind in KINDS for refused in (True, False)}
 
 
 PROVING = {"merkle-tree", "inclusion", "consistency", "checkpoint", "log-proof", "dsse", "tile-path", "tiled-log", "batch"}
@@ -60,17 +60,17 @@ PROVING |= {"witnessed", "fork", "evidence-root", "inputs", "results-root", "rec
 
 
 def test_the_names_of_the_ledger_say_what_is_refused() -> None:
-    found = {kind: [(one["name"].endswith("_fail"), "refused" in one) for one in all_of(kind)] for kind in PROVING}
-    assert [kind for kind, pairs in found.items() if any(named != refused for named, refused in pairs)] == []
+    by_kind = {kind: [(case["name"].endswith("_fail"), "refused" in case) for case in all_of(kind)] for kind in PROVING}
+    assert [kind for kind, pairs in by_kind.items() if any(named != refused for named, refused in pairs)] == []
 
 
 def test_an_epoch_is_refused_at_the_stage_that_its_case_names() -> None:
-    for one in all_of("verify"):
-        if "refused" in one:
+    for case in all_of("verify"):
+        if "refused" in case:
             with pytest.raises(Refused) as refused:
-                answer("verify", one["input"])
-            assert one["why"].startswith(f"{refused.value.stage}: "), one["name"]
-    stages = {one["why"].partition(":")[0] for one in all_of("verify") if "refused" in one}
+                answer("verify", case["input"])
+            assert case["why"].startswith(f"{refused.value.stage}: "), case["name"]
+    stages = {case["why"].partition(":")[0] for case in all_of("verify") if "refused" in case}
     assert stages == {"receipt", "log", "chain", "evidence", "signatures", "inputs", "settlement", "results"}
 
 
@@ -114,11 +114,11 @@ def test_the_settlements_show_every_rule(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.syspath_prepend(str(FOLDER))
     shows = importlib.import_module("making.shows").shows
 
-    found: set[str] = set()
-    for one in all_of("settle"):
-        if "output" in one:
-            found |= shows(one["input"], one["output"])
-    assert not set(SHOWN) - found
+    features: set[str] = set()
+    for case in all_of("settle"):
+        if "output" in case:
+            features |= shows(case["input"], case["output"])
+    assert not set(SHOWN) - features
 
 
 # A faulty implementation is seen.
@@ -138,17 +138,17 @@ NONE: Doc = {"name": "none", "input": {"passed": 1, "trials": 0}, "refused": Tru
 
 
 def test_a_wrong_number_is_reported_with_its_name_and_path(tmp_path: Path) -> None:
-    one = json.loads(json.dumps(next(one for one in all_of("settle") if one.get("output", {}).get("weights"))))
-    one["output"]["weights"][0]["u16"] += 1
-    one["output"]["zeal"] = 1
-    report = run(small(tmp_path, one, kind="settle"))
+    altered = json.loads(json.dumps(next(case for case in all_of("settle") if case.get("output", {}).get("weights"))))
+    altered["output"]["weights"][0]["u16"] += 1
+    altered["output"]["zeal"] = 1
+    report = run(small(tmp_path, altered, kind="settle"))
     (failure,) = report.files[0].failures
     assert not report.good
-    assert failure.case == one["name"]
+    assert failure.case == altered["name"]
     assert failure.difference is not None
     assert failure.difference.path == "weights[0].u16"
     assert (report.files[0].passed, report.failed) == (0, 1)
-    assert f"  FAILED {one['name']}: weights[0].u16: expected " in "\n".join(report.lines())
+    assert f"  FAILED {altered['name']}: weights[0].u16: expected " in "\n".join(report.lines())
 
 
 def test_what_is_refused_and_should_not_be_and_the_other_way_round(tmp_path: Path) -> None:
@@ -158,10 +158,10 @@ def test_what_is_refused_and_should_not_be_and_the_other_way_round(tmp_path: Pat
         NONE,
     ]
     report = run(small(tmp_path, *wrong))
-    said = [str(failure) for failure in report.files[0].failures]
-    assert said[0].startswith("bad input: it is refused (passed: more trials are passed than there are")
-    assert said[1] == "good input: it must be refused: halves are odd"
-    assert len(said) == 2
+    messages = [str(failure) for failure in report.files[0].failures]
+    assert messages[0].startswith("bad input: it is refused (passed: more trials are passed than there are")
+    assert messages[1] == "good input: it must be refused: halves are odd"
+    assert len(messages) == 2
     assert report.lines()[-1] == "3 cases in 1 files: 0 outputs and 1 refusals right, 0 unsupported, 2 failed"
 
 
@@ -285,10 +285,10 @@ def test_to_refuse_everything_is_told_apart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("code", "right"), [("trials", True), ("passed", False), (None, True), (7, False)])
 def test_a_refusal_for_another_reason_fails(tmp_path: Path, code: Any, right: bool) -> None:
-    said = {"refused": True} | ({} if code is None else {"code": code})
-    command = script(tmp_path, f"for line in sys.stdin: print({json.dumps(said)!r})")
-    found = failures(tmp_path, command, NONE | {"code": "trials"})
-    assert found == ([] if right else [f"none: it is refused for {str(code)!r}, and must be for 'trials': no trial"])
+    reply = {"refused": True} | ({} if code is None else {"code": code})
+    command = script(tmp_path, f"for line in sys.stdin: print({json.dumps(reply)!r})")
+    messages = failures(tmp_path, command, NONE | {"code": "trials"})
+    assert messages == ([] if right else [f"none: it is refused for {str(code)!r}, and must be for 'trials': no trial"])
 
 
 def test_an_input_is_sent_as_the_file_spells_it(tmp_path: Path) -> None:
@@ -328,8 +328,8 @@ def test_one_file_and_one_case(tmp_path: Path) -> None:
 
 def test_it_crashes(tmp_path: Path) -> None:
     command = script(tmp_path, f"{RIGHT}\nright(sys.stdin.readline())\nsys.exit('no more of this')")
-    said = failures(tmp_path, command, HALF, THIRD, NONE)
-    assert said == [
+    messages = failures(tmp_path, command, HALF, THIRD, NONE)
+    assert messages == [
         "a third: it ended with exit code 1; it said: no more of this",
         "none: not asked: the command had failed before",
     ]
@@ -342,16 +342,16 @@ def test_it_ends_badly_after_the_last_answer(tmp_path: Path) -> None:
 
 def test_it_says_nothing(tmp_path: Path) -> None:
     command = script(tmp_path, "time.sleep(600)")
-    said = failures(tmp_path, command, HALF, THIRD, seconds=0.2)
-    assert said[0] == "a half: no answer within 0.2 s"
-    assert len(said) == 2
+    messages = failures(tmp_path, command, HALF, THIRD, seconds=0.2)
+    assert messages[0] == "a half: no answer within 0.2 s"
+    assert len(messages) == 2
 
 
 def test_it_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "ENDING", 0.2)
     command = script(tmp_path, 'print("{}", flush=True)\ntime.sleep(600)')
-    said = failures(tmp_path, command, HALF)
-    assert said[-1] == "(after the last case): it did not end within 0.2 s after the last answer"
+    messages = failures(tmp_path, command, HALF)
+    assert messages[-1] == "(after the last case): it did not end within 0.2 s after the last answer"
 
 
 def test_it_closes_its_output_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,22 +370,22 @@ def test_it_prints_garbage(tmp_path: Path) -> None:
 
 def test_it_prints_bytes_that_are_no_text(tmp_path: Path) -> None:
     command = script(tmp_path, 'sys.stdin.read()\nsys.stdout.buffer.write(b"\\xff\\n")')
-    (said,) = failures(tmp_path, command, HALF)
-    assert said.startswith("a half: not a line of JSON: ")
+    (message,) = failures(tmp_path, command, HALF)
+    assert message.startswith("a half: not a line of JSON: ")
 
 
 def test_it_talks_without_end(tmp_path: Path) -> None:
     command = script(tmp_path, 'while True: print(json.dumps({"score": "0.5"}))')
-    said = failures(tmp_path, command, HALF)
-    assert said == ['(after the last case): it answers more than it is asked: \'{"score": "0.5"}\'']
+    messages = failures(tmp_path, command, HALF)
+    assert messages == ['(after the last case): it answers more than it is asked: \'{"score": "0.5"}\'']
 
 
 def test_an_answer_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "ANSWER_BYTES", 50)
     command = script(tmp_path, 'for line in sys.stdin: print(json.dumps("x" * 60))')
-    said = failures(tmp_path, command, HALF, THIRD)
-    assert said[0] == "a half: an answer of more than 50 bytes"
-    assert len(said) == 2
+    messages = failures(tmp_path, command, HALF, THIRD)
+    assert messages[0] == "a half: an answer of more than 50 bytes"
+    assert len(messages) == 2
 
 
 def test_it_does_not_read_what_it_is_asked(tmp_path: Path) -> None:
@@ -417,7 +417,7 @@ def test_serving_answers_every_line() -> None:
     serve(io.BytesIO(b"\n".join(lines)), replies)
     answers = [json.loads(line) for line in replies.getvalue().splitlines()]
     assert answers[0] == {"score": "0.5"}
-    assert [one["refused"] for one in answers[1:]] == [True] * 4
+    assert [reply["refused"] for reply in answers[1:]] == [True] * 4
 
 
 # Comparing and writing.
@@ -437,19 +437,19 @@ def test_nothing_differs_from_itself_and_files_say_what_was_put_in(value: Any) -
 
 
 @given(JSON, JSON)
-def test_unequal_values_differ_somewhere(one: Any, other: Any) -> None:
-    assert bool(list(differences(one, other))) == (json.dumps(one, sort_keys=True) != json.dumps(other, sort_keys=True))
+def test_unequal_values_differ_somewhere(value: Any, other: Any) -> None:
+    assert bool(list(differences(value, other))) == (json.dumps(value, sort_keys=True) != json.dumps(other, sort_keys=True))
 
 
 def test_differences_are_told_with_their_paths() -> None:
-    found = list(differences({"a": [1, {"b": "x"}], "c": 1}, {"a": [1, {"b": "y"}, 2], "d": None}))
-    assert found == [
+    changes = list(differences({"a": [1, {"b": "x"}], "c": 1}, {"a": [1, {"b": "y"}, 2], "d": None}))
+    assert changes == [
         Difference("a[1].b", "x", "y"),
         Difference("a[2]", ABSENT, 2),
         Difference("c", 1, ABSENT),
         Difference("d", ABSENT, None),
     ]
-    assert [str(one) for one in found[1:3]] == ["a[2]: expected nothing, got 2", "c: expected 1, got nothing"]
+    assert [str(change) for change in changes[1:3]] == ["a[2]: expected nothing, got 2", "c: expected 1, got nothing"]
     assert str(Difference("", 1, 2)) == "the whole: expected 1, got 2"
     assert len(str(Difference("", "x" * 999, 2))) < 250
     assert list(differences(1, 1.0)) == []

@@ -33,8 +33,8 @@ def against(name: str) -> Any:
 
 
 def hold(validator: Any, document: Any) -> None:
-    found = jsonschema.exceptions.best_match(validator.iter_errors(document))
-    assert found is None, f"{found.json_path}: {found.message[:300]}"
+    error = jsonschema.exceptions.best_match(validator.iter_errors(document))
+    assert error is None, f"{error.json_path}: {error.message[:300]}"
 
 
 def accepted(kind: str) -> Iterator[Doc]:
@@ -42,7 +42,7 @@ def accepted(kind: str) -> Iterator[Doc]:
     for path in sorted(FOLDER.glob("*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
         if content.get("kind") == kind:
-            yield from (one for one in content["cases"] if "output" in one)
+            yield from (case for case in content["cases"] if "output" in case)
 
 
 @pytest.mark.parametrize("name", list(PUBLISHED))
@@ -54,23 +54,23 @@ def test_the_files_are_what_the_code_says(name: str) -> None:
 @pytest.mark.full
 def test_every_settlement_and_every_case_fit() -> None:
     case, settlement = against("case"), against("settlement")
-    for one in accepted("settle"):
-        hold(case, one["input"])
-        hold(settlement, one["output"])
+    for entry in accepted("settle"):
+        hold(case, entry["input"])
+        hold(settlement, entry["output"])
 
 
 def test_schemes_records_splits_and_case_files_fit() -> None:
     scheme, record, emission, subnet = (against(name) for name in ("scheme", "record", "emission", "subnet"))
-    for one in accepted("scheme"):
-        hold(scheme, one["input"]["scheme"])
-        hold(scheme, one["output"]["document"])
-    for one in accepted("record"):
-        hold(record, one["input"]["record"])
-        hold(record, one["output"]["document"])
-    for one in accepted("emission"):
-        hold(emission, one["output"])
-        rules = {name: value for name, value in one["input"]["subnet"].items() if value is not None}
-        members = [{"path": f"c{place}", "share": part["share"]} for place, part in enumerate(one["input"]["competitions"])]
+    for case in accepted("scheme"):
+        hold(scheme, case["input"]["scheme"])
+        hold(scheme, case["output"]["document"])
+    for case in accepted("record"):
+        hold(record, case["input"]["record"])
+        hold(record, case["output"]["document"])
+    for case in accepted("emission"):
+        hold(emission, case["output"])
+        rules = {name: value for name, value in case["input"]["subnet"].items() if value is not None}
+        members = [{"path": f"c{place}", "share": part["share"]} for place, part in enumerate(case["input"]["competitions"])]
         hold(subnet, rules | {"competitions": members})
     for path in sorted(FOLDER.glob("*.json")):
         if not path.name.endswith(".schema.json"):
@@ -104,8 +104,8 @@ def test_every_case_that_is_not_refused_fits_its_kind() -> None:
     assert [kind["properties"]["kind"]["const"] for kind in kinds["oneOf"]] == list(CASES)
     for place, kind in enumerate(CASES):
         validator = jsonschema.Draft202012Validator({"$ref": f"kinds.schema.json#/oneOf/{place}"}, registry=REGISTRY)
-        for one in list(accepted(kind))[:40]:
-            line = {"kind": kind, "input": one["input"], "output": one["output"]}
+        for case in list(accepted(kind))[:40]:
+            line = {"kind": kind, "input": case["input"], "output": case["output"]}
             hold(validator, line)
             assert not validator.is_valid(line | {"input": 7})
             assert not validator.is_valid(line | {"output": 7})
@@ -114,31 +114,31 @@ def test_every_case_that_is_not_refused_fits_its_kind() -> None:
 def test_what_the_ledger_signs_fits() -> None:
     inputs, batch, receipt, proof = (against(name) for name in ("inputs", "batch", "receipt", "proof"))
     statement = jsonschema.Draft202012Validator(PUBLISHED["receipt.schema.json"]["$defs"]["statement"], registry=REGISTRY)
-    for one in accepted("inputs"):
-        hold(inputs, one["output"]["document"])
-    for one in accepted("batch"):
-        if one["output"]["statement"]["predicateType"] != FIRST:  # which is read, and made no more
-            hold(batch, one["output"]["statement"])
-    for one in accepted("receipt"):
-        document = json.loads(one["input"]["receipt"])
+    for case in accepted("inputs"):
+        hold(inputs, case["output"]["document"])
+    for case in accepted("batch"):
+        if case["output"]["statement"]["predicateType"] != FIRST:  # which is read, and made no more
+            hold(batch, case["output"]["statement"])
+    for case in accepted("receipt"):
+        document = json.loads(case["input"]["receipt"])
         hold(receipt, document)
         stated = json.loads(base64.urlsafe_b64decode(document["envelope"]["payload"].replace("+", "-").replace("/", "_")))
         if stated["predicateType"] != check.FIRST:
             hold(statement, stated)
     split = against("emission-receipt")
     of_split = split.evolve(schema=split.schema["$defs"]["statement"])
-    for one in accepted("emission-receipt"):
-        document = json.loads(one["input"]["receipt"])
+    for case in accepted("emission-receipt"):
+        document = json.loads(case["input"]["receipt"])
         hold(split, document)
         stated = json.loads(base64.b64decode(document["envelope"]["payload"]))
         hold(of_split, stated)
         stated["predicate"]["split"].pop("receipts")
         assert not of_split.is_valid(stated)
-    for one in accepted("proof"):
-        if json.loads(one["input"]["proof"])["schema"] != receipts.FIRST_RECEIPT:
-            hold(proof, json.loads(one["input"]["proof"]))
-    for one in accepted("verify"):
-        hold(inputs, one["input"]["inputs"])
+    for case in accepted("proof"):
+        if json.loads(case["input"]["proof"])["schema"] != receipts.FIRST_RECEIPT:
+            hold(proof, json.loads(case["input"]["proof"]))
+    for case in accepted("verify"):
+        hold(inputs, case["input"]["inputs"])
     whole = json.loads(next(accepted("proof"))["input"]["proof"])
     assert not proof.is_valid(whole | {"colour": "red"})
     assert not proof.is_valid(whole | {"receipt": whole["receipt"] | {"colour": "red"}})
@@ -166,16 +166,16 @@ def objects(schema: Any) -> Iterator[Doc]:
 
 @pytest.mark.parametrize("name", [f"{name}.schema.json" for name in ("settlement", "emission", "cases", "receipt", "batch")])
 def test_what_we_write_is_closed_and_whole(name: str) -> None:
-    for one in objects(PUBLISHED[name]):
-        of_dsse = not {"sig", "payloadType"}.isdisjoint(one["properties"])  # which says to ignore what one does not know
-        assert one["additionalProperties"] is of_dsse
+    for schema in objects(PUBLISHED[name]):
+        of_dsse = not {"sig", "payloadType"}.isdisjoint(schema["properties"])  # which says to ignore what one does not know
+        assert schema["additionalProperties"] is of_dsse
         optional = {"why", "code", "inner", "tasks_seen", "warm", "warm_up", "receipts", "registry", "received", "votes", "flips"}
-        assert set(one["properties"]) - set(one["required"]) <= optional
+        assert set(schema["properties"]) - set(schema["required"]) <= optional
 
 
 def test_a_field_too_many_a_field_too_few_a_number_as_text() -> None:
     settlement = against("settlement")
-    whole = next(one["output"] for one in accepted("settle") if one["output"]["weights"])
+    whole = next(case["output"] for case in accepted("settle") if case["output"]["weights"])
     row = whole["weights"][0]
     few = {name: value for name, value in row.items() if name != "kept"}
     for wrong in (row | {"colour": "red"}, few, row | {"u16": "1"}, row | {"share": 0.5}, row | {"share": "0.50"}):
@@ -205,18 +205,18 @@ def blocks(page: str) -> list[Any]:
 
 def test_the_examples_of_the_documentation_fit() -> None:
     shown = set()
-    for one in [*blocks("formats.md"), *blocks("conformance.md")]:
+    for block in [*blocks("formats.md"), *blocks("conformance.md")]:
         schema = {
             "assay.settlement/1": "settlement",
             "assay.emission/1": "emission",
             "assay.cases/1": "cases",
             "assay.registry/1": "registry",
-        }.get(one.get("schema"))
-        stated = {"assay:evidence/v2": "batch", "assay:receipt/v2": "receipt"}.get(one.get("predicateType"))
-        name = schema or stated or ("record" if "kind" in one else "case")
+        }.get(block.get("schema"))
+        stated = {"assay:evidence/v2": "batch", "assay:receipt/v2": "receipt"}.get(block.get("predicateType"))
+        name = schema or stated or ("record" if "kind" in block else "case")
         whole = against(name)
-        hold(whole if name != "receipt" else whole.evolve(schema=whole.schema["$defs"]["statement"]), one)
-        shown.add(one["kind"] if name == "record" else name)
+        hold(whole if name != "receipt" else whole.evolve(schema=whole.schema["$defs"]["statement"]), block)
+        shown.add(block["kind"] if name == "record" else name)
     assert shown == {*KINDS, "case", "settlement", "emission", "cases", "registry", "batch", "receipt"}
 
 
@@ -230,5 +230,5 @@ def test_the_documentation_names_every_kind_and_every_field() -> None:
     page = (FOLDER.parent / "docs" / "conformance.md").read_text(encoding="utf-8")
     assert [kind for kind in CASES if f"\n| `{kind}` | " not in page] == []
     formats = (FOLDER.parent / "docs" / "formats.md").read_text(encoding="utf-8")
-    names = {name for one in objects(PUBLISHED["settlement.schema.json"]) for name in one["properties"]}
+    names = {name for schema in objects(PUBLISHED["settlement.schema.json"]) for name in schema["properties"]}
     assert [name for name in sorted(names) if f"`{name}`" not in formats and f'"{name}"' not in formats] == []

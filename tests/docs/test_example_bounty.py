@@ -57,8 +57,8 @@ def test_the_scores_are_those_of_the_readme(tmp_path: Path, monkeypatch: pytest.
 def test_live(tmp_path: Path) -> None:
     """From the commitments to the winners' solutions, by the commands as they are typed; `make demo-full` plays it too."""
     done = live(tmp_path / "bounty")
-    for said in ("4 judgements, each proven by a quote", "Larch +10000 +1400000000000000000 ", "2 released into sponsor."):
-        assert re.search(said, done), done
+    for pattern in ("4 judgements, each proven by a quote", "Larch +10000 +1400000000000000000 ", "2 released into sponsor."):
+        assert re.search(pattern, done), done
     assert "durations · epoch 1: verified, and computed again" in done
 
 
@@ -69,8 +69,8 @@ def test_live_on_a_chain(tmp_path: Path) -> None:
 
     evm_kit.built()
     done = live("chain", tmp_path / "bounty")
-    for said in ("All terms are those of bounty.toml and publish.toml.", "10000 BPS  new", "1365000000000000000"):
-        assert said in done
+    for sentence in ("All terms are those of bounty.toml and publish.toml.", "10000 BPS  new", "1365000000000000000"):
+        assert sentence in done
     assert done.count("The chain has it, in block") == 5  # larch's commitment, the scores, their division, two claims
     assert "durations · epoch 1: verified, and computed again" in done
 

@@ -71,16 +71,16 @@ def test_its_weights_are_set_on_a_subnet(tmp_path: Path, shared: Path) -> None:
     if not any((shared / "data" / "subtensor").glob("metadata-*")):
         pytest.skip(f"{shared}/data/subtensor has no description of a runtime")
     bubblewrap()
-    said = " ".join(play(ROOT, tmp_path / "place").split())  # lines are as wide as the terminal is
-    assert re.search(r"The chain has it, in block \d+, by 0x[0-9a-f]{64}\.", said)
-    assert re.search(r"The 6 weights of the receipt sha256:[0-9a-f]{16}… are those of the subnet\.", said)
+    printed = " ".join(play(ROOT, tmp_path / "place").split())  # lines are as wide as the terminal is
+    assert re.search(r"The chain has it, in block \d+, by 0x[0-9a-f]{64}\.", printed)
+    assert re.search(r"The 6 weights of the receipt sha256:[0-9a-f]{16}… are those of the subnet\.", printed)
 
 
 @pytest.mark.full
 def test_an_audit_finds_two_lies_and_confirms_the_board_without_them(tmp_path: Path) -> None:
     bubblewrap()
-    said = play(ROOT, tmp_path / "place", "audited")
-    lied, honest = " ".join(said.split()).split("-- The same trials as they were:")
+    printed = play(ROOT, tmp_path / "place", "audited")
+    lied, honest = " ".join(printed.split()).split("-- The same trials as they were:")
     assert "git-archaeologist, apprentice 1 checkpoint is cosigned" in lied
     assert "113 of 180 trials judged again; the outcome is not confirmed." in lied
     assert [task for task in ("broken-report", "config-merge") if re.search(rf"apprentice \S+ {task} pass false", lied)] == [
@@ -89,8 +89,8 @@ def test_an_audit_finds_two_lies_and_confirms_the_board_without_them(tmp_path: P
     ]
     assert "git-archaeologist 1 checkpoint is cosigned" in honest
     assert re.search(r"\d+ of 180 trials judged again; the outcome is confirmed\.", honest)
-    assert said.count("term-challenge · epoch 1: verified, and computed again") == 2
-    assert said.count("The signed audit verifies offline.") == 2
+    assert printed.count("term-challenge · epoch 1: verified, and computed again") == 2
+    assert printed.count("The signed audit verifies offline.") == 2
 
 
 def test_without_a_runtimes_description_it_says_so(tmp_path: Path) -> None:
@@ -98,6 +98,8 @@ def test_without_a_runtimes_description_it_says_so(tmp_path: Path) -> None:
     for part in ("examples/term-challenge", "tests/subtensor"):
         shutil.copytree(ROOT / part, checkout / part, ignore=shutil.ignore_patterns("tasks", "agents", "__pycache__"))
     (checkout / ".venv").symlink_to(ROOT / ".venv")
-    said = play(checkout, tmp_path / "place")
-    assert said == "There is no description of a chain's runtime here, so there is no simulated subnet: nothing was published.\n"
+    printed = play(checkout, tmp_path / "place")
+    assert (
+        printed == "There is no description of a chain's runtime here, so there is no simulated subnet: nothing was published.\n"
+    )
     assert not (tmp_path / "place").exists()

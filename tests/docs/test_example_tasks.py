@@ -18,8 +18,8 @@ from judge_kit import try_
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SET = EXAMPLES / "term-challenge" / "tasks"
-AGENTS = sorted(one for one in (EXAMPLES / "term-challenge" / "agents").iterdir() if one.is_dir())
-IDS = sorted(one.name for one in SET.iterdir())
+AGENTS = sorted(agent for agent in (EXAMPLES / "term-challenge" / "agents").iterdir() if agent.is_dir())
+IDS = sorted(folder.name for folder in SET.iterdir())
 
 
 def test_nothing_is_to_be_said_about_the_example_tasks() -> None:
@@ -27,12 +27,12 @@ def test_nothing_is_to_be_said_about_the_example_tasks() -> None:
 
 
 def test_there_are_ten_and_all_are_verified_separately() -> None:
-    found = tasks.read_tasks(SET)
-    assert len(found) == 10
-    assert {one.mode for one in found} == {"separate"}
-    assert {one.kept for one in found} == {("/app",)}
-    assert not found.passed_over
-    assert len(competition.pin_tasks(found).text().splitlines()) == 11
+    task_set = tasks.read_tasks(SET)
+    assert len(task_set) == 10
+    assert {task.mode for task in task_set} == {"separate"}
+    assert {task.kept for task in task_set} == {("/app",)}
+    assert not task_set.passed_over
+    assert len(competition.pin_tasks(task_set).text().splitlines()) == 11
 
 
 @pytest.mark.parametrize("name", IDS)

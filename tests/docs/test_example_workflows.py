@@ -68,9 +68,9 @@ def test_three_validators_carry_out_four_planners_plans(tmp_path: Path) -> None:
     assert {row["participant"]: row["share"] for row in settlement.document["weights"]} == dict.fromkeys(rows, "0.15")
     assert (settlement.document["burn"]["share"], settlement.document["burn"]["cap"]) == ("0.4", "0.4")
 
-    records = {(one.participant, one.task): one for one in settlement.inputs.evidence if one.validator == "loom"}  # type: ignore[union-attr]
-    assert {(one.quality, one.retries, one.hard_failures) for (key, _), one in records.items() if key == "dill"} == {(0, 0, 1)}  # type: ignore[union-attr]
-    clove = [one for (key, _), one in records.items() if key == "clove"]
-    assert all(one.retries == one.declared_retries > 0 == one.hard_failures for one in clove)  # type: ignore[union-attr]
+    records = {(record.participant, record.task): record for record in settlement.inputs.evidence if record.validator == "loom"}  # type: ignore[union-attr]
+    assert {(row.quality, row.retries, row.hard_failures) for (key, _), row in records.items() if key == "dill"} == {(0, 0, 1)}  # type: ignore[union-attr]
+    clove = [record for (key, _), record in records.items() if key == "clove"]
+    assert all(record.retries == record.declared_retries > 0 == record.hard_failures for record in clove)  # type: ignore[union-attr]
     ferry = records["alba", "rag-ferry"]
     assert ferry.quality == 785_714_286  # type: ignore[union-attr]  # 2 · 11 of 28 tokens

@@ -27,15 +27,15 @@ def by_participant(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 def test_the_files_are_what_make_writes() -> None:
     make = runpy.run_path(str(EXAMPLES / "make.py"))
-    made: dict[str, str] = make["files"]()
+    files: dict[str, str] = make["files"]()
     elsewhere = (*make["BY_HAND"], *make["JUDGED"], "make.py")
     there = {
         path.relative_to(EXAMPLES).as_posix()
         for path in EXAMPLES.rglob("*")
         if path.is_file() and path.name != "README.md" and "__pycache__" not in path.parts
     }
-    assert {name for name in there if not name.startswith(elsewhere)} == set(made)
-    for name, content in made.items():
+    assert {name for name in there if not name.startswith(elsewhere)} == set(files)
+    for name, content in files.items():
         assert (EXAMPLES / name).read_bytes() == content.encode(), f"{name}: run examples/make.py"
 
 
@@ -45,10 +45,10 @@ def test_an_example_that_cannot_be_made_is_named_and_nothing_is_written(
     def window() -> dict[str, str]:
         raise BadInput("is of no use")
 
-    made = runpy.run_path(str(EXAMPLES / "make.py"))["main"]
-    monkeypatch.setitem(made.__globals__, "HERE", tmp_path)
-    monkeypatch.setitem(made.__globals__, "EXAMPLES", (lambda: {"season/a": "b"}, window))
-    assert made() == 1
+    main = runpy.run_path(str(EXAMPLES / "make.py"))["main"]
+    monkeypatch.setitem(main.__globals__, "HERE", tmp_path)
+    monkeypatch.setitem(main.__globals__, "EXAMPLES", (lambda: {"season/a": "b"}, window))
+    assert main() == 1
     assert capsys.readouterr().err == "nothing was written: examples/make.py, window: is of no use\n"
     assert list(tmp_path.iterdir()) == []
 

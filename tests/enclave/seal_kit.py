@@ -186,7 +186,7 @@ def judgement(
 ) -> Judgement:
     """A judgement that quotes the solution."""
     text = next(iter(what.files.values()))
-    made = Judgement(
+    judged = Judgement(
         bounty=bounty.digest,
         submission=what.digest,
         outcome="judged",
@@ -206,7 +206,7 @@ def judgement(
         transcript=canonical({"schema": "assay.transcript/1", "said": text}),
         measured=Took(TokenUsage(100, 10), cost=7, milliseconds=1200, tries=3),
     )
-    return replace(made, **changes)
+    return replace(judged, **changes)
 
 
 @dataclass
@@ -245,10 +245,10 @@ class House:
         self.most = max(self.most, self.going)
         await asyncio.sleep(0.002)
         self.going -= 1
-        found = self.script.get(text) or judgement(self.bounty, opened.solution)
-        if isinstance(found, Exception):
-            raise found
-        return found
+        scripted = self.script.get(text) or judgement(self.bounty, opened.solution)
+        if isinstance(scripted, Exception):
+            raise scripted
+        return scripted
 
     def run(self, act: Callable[[Service], Awaitable[T]], **setting: Any) -> T:
         """What `act` comes to while the service lives; it has begun when it is called."""
@@ -271,9 +271,9 @@ class House:
     def hand_in(self, service: Service, participant: str, text: str) -> str:
         """Commit and submit; the commitment's digest."""
         to = service.ready().desk.identity.seal.public
-        signed, made = handed(self.bounty, participant, solution(text), to)
+        signed, sealed = handed(self.bounty, participant, solution(text), to)
         service.commit(signed.envelope)
-        service.submit(made.file)
+        service.submit(sealed.file)
         return signed.digest
 
 
@@ -287,6 +287,6 @@ async def until(done: Callable[[], object]) -> None:
 def with_enclave(bounty: Bounty, machine: Machine) -> Bounty:
     """The bounty as if it pinned this machine; its digest is as it was."""
     pinned = Measurements(compose_hash=machine.compose_hash.hex(), development=True)
-    made = replace(bounty, contents=bounty.contents.model_copy(update={"enclave": pinned}))
-    made.__dict__["digest"] = bounty.digest
-    return made
+    copied = replace(bounty, contents=bounty.contents.model_copy(update={"enclave": pinned}))
+    copied.__dict__["digest"] = bounty.digest
+    return copied

@@ -60,10 +60,10 @@ BPS = {GOOD: 10000, SLOW: 8000, POEM: 0, HALF: 2000}
 def wait(done: Callable[[], Any], why: str = "") -> Any:
     """What `done` comes to, once it is something; a minute at most."""
     until = time.monotonic() + MINUTE
-    while not (found := done()):
+    while not (outcome := done()):
         assert time.monotonic() < until, f"waited a minute for {why or done}"
         time.sleep(0.02)
-    return found
+    return outcome
 
 
 @dataclass
@@ -122,7 +122,7 @@ class EnclaveWorld:
         self.model = Process(
             [*assay, "model", "scripted", str(self.script_file), "--port", str(self.port)], self.work / "model.log"
         )
-        said = {
+        settings = {
             "competition": str(self.place),
             "listen": f"unix:{self.listen}",
             "dstack": str(self.socket),
@@ -135,7 +135,7 @@ class EnclaveWorld:
         for folder in (self.cwd, self.temporary):
             folder.mkdir()
         self.enclave = Process(
-            [sys.executable, str(HERE / "serving.py"), json.dumps(said)],
+            [sys.executable, str(HERE / "serving.py"), json.dumps(settings)],
             self.work / "enclave.log",
             {"TMPDIR": str(self.temporary), "PYTHONFAULTHANDLER": "1", "OPENAI_LOG": "debug"},
             self.cwd,
@@ -179,17 +179,17 @@ class EnclaveWorld:
         """What /status says; nothing while there is nobody."""
         try:
             with EnclaveClient(self.url, seconds=MINUTE) as client:
-                found: dict[str, Any] = json.loads(client.get("/status"))
-                return found
+                document: dict[str, Any] = json.loads(client.get("/status"))
+                return document
         except Unreachable:
             return {}
 
     def stated(self) -> EnclaveStatement:
         """The enclave's keys, as it states them."""
         with EnclaveClient(self.url, seconds=MINUTE) as client:
-            found = parse_attestation(client.get("/attestation")).statement
-        assert isinstance(found, EnclaveStatement)
-        return found
+            statement = parse_attestation(client.get("/attestation")).statement
+        assert isinstance(statement, EnclaveStatement)
+        return statement
 
     @property
     def to(self) -> PublicKey:
@@ -201,9 +201,9 @@ class EnclaveWorld:
         what = kit.solution(text)
         place, _, signed = submission.commit_to_file(self.bounty, what, participant, kit.PEOPLE[participant])
         self.post("/commitments", signed.envelope)
-        _, made = submission.seal_to_file(self.bounty, what, participant, self.to)
+        _, sealed = submission.seal_to_file(self.bounty, what, participant, self.to)
         assert place.solution.exists()
-        self.post("/submissions", made.file)
+        self.post("/submissions", sealed.file)
         return what
 
     def post(self, path: str, body: bytes) -> bytes:
@@ -226,22 +226,22 @@ class EnclaveWorld:
 
     def close(self) -> None:
         """End what runs."""
-        for one in (self.enclave, self.model, self.dstack):
-            one.stop()
+        for process in (self.enclave, self.model, self.dstack):
+            process.stop()
 
 
 @contextmanager
 def world(folder: Path, **how: Any) -> Iterator[EnclaveWorld]:
     """Everything, running; ended in any case."""
-    made = EnclaveWorld(kit.bounty_folder(folder / "bounty", **how.pop("bounty", {})), folder / "work", **how)
+    running = EnclaveWorld(kit.bounty_folder(folder / "bounty", **how.pop("bounty", {})), folder / "work", **how)
     try:
-        made.start_dstack()
-        made.model.start()
-        made.enclave.start()
-        made.ready()
-        yield made
+        running.start_dstack()
+        running.model.start()
+        running.enclave.start()
+        running.ready()
+        yield running
     finally:
-        made.close()
+        running.close()
 
 
 def _free_port() -> int:

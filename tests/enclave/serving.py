@@ -13,20 +13,24 @@ from assay.judge.rubric.asking import Models, Price
 from assay.judge.rubric.judgement import JudgeLimits
 
 
-def main(said: dict[str, str]) -> None:
+def main(settings: dict[str, str]) -> None:
     def clock() -> datetime:
-        return datetime.fromisoformat(Path(said["clock"]).read_text())
+        return datetime.fromisoformat(Path(settings["clock"]).read_text())
 
     def tell(line: str) -> None:
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
 
     pauses = RetryPauses(first=0.02, longest=0.1, tick=0.02)
-    limits = JudgeLimits(seconds=float(said.get("seconds", "20")), tries=2, patience=0.2, first_pause=0.02, longest_pause=0.05)
-    models = Models(said["model"], said["key"], prices={"primary": Price(270_000, 1_100_000), "second": Price(1, 1)})
+    limits = JudgeLimits(
+        seconds=float(settings.get("seconds", "20")), tries=2, patience=0.2, first_pause=0.02, longest_pause=0.05
+    )
+    models = Models(settings["model"], settings["key"], prices={"primary": Price(270_000, 1_100_000), "second": Price(1, 1)})
     setting = ServiceOptions(clock=clock, pauses=pauses)
     try:
-        serve_competition(StartOptions(Path(said["competition"]), said["listen"], models, tell, said["dstack"], setting, limits))
+        serve_competition(
+            StartOptions(Path(settings["competition"]), settings["listen"], models, tell, settings["dstack"], setting, limits)
+        )
     except AssayError as error:
         sys.exit(f"error: {error}")
 

@@ -33,28 +33,28 @@ JUDGEMENT = JudgementStatement(
 
 
 def test_every_stage_of_a_right_one() -> None:
-    found = verify(attested(), policy=policy(), now=NOW)
-    assert stages(found) == [stage for stage in STAGES if stage != "measurements"]
-    assert stages(found, done=False) == ["measurements"]
-    assert found.development
-    assert found.statement == STATEMENT.model_dump()
-    assert found.logged["compose-hash"] == MACHINE.compose_hash.hex()
-    assert found.logged["app-id"] == MACHINE.app_id.hex()
-    assert "not a KMS" in found.logged["key-provider"]
-    assert json.loads(canonical(found.document()))["tcb"] == {"status": "UpToDate", "advisories": []}
+    verdict = verify(attested(), policy=policy(), now=NOW)
+    assert stages(verdict) == [stage for stage in STAGES if stage != "measurements"]
+    assert stages(verdict, done=False) == ["measurements"]
+    assert verdict.development
+    assert verdict.statement == STATEMENT.model_dump()
+    assert verdict.logged["compose-hash"] == MACHINE.compose_hash.hex()
+    assert verdict.logged["app-id"] == MACHINE.app_id.hex()
+    assert "not a KMS" in verdict.logged["key-provider"]
+    assert json.loads(canonical(verdict.document()))["tcb"] == {"status": "UpToDate", "advisories": []}
 
 
 def test_nothing_is_left_to_look_at_when_all_is_pinned() -> None:
     measured: dict[str, Any] = read_quote(MACHINE.quote(b"")).measurements
-    found = verify(attested(), policy=policy(**measured), now=NOW)
-    assert stages(found) == list(STAGES)
-    assert stages(found, done=False) == []
+    verdict = verify(attested(), policy=policy(**measured), now=NOW)
+    assert stages(verdict) == list(STAGES)
+    assert stages(verdict, done=False) == []
 
 
 def test_a_quote_of_version_5_too() -> None:
     machine = replace(MACHINE, version=5)
-    found = verify(attested(machine), policy=policy(), now=NOW)
-    assert found.checked[0].what.startswith("TDX, version 5")
+    verdict = verify(attested(machine), policy=policy(), now=NOW)
+    assert verdict.checked[0].what.startswith("TDX, version 5")
     refused(attested(machine, statement=JUDGEMENT), "report_data")
 
 
@@ -89,8 +89,8 @@ def test_a_status_is_refused_unless_it_is_listed(status: str) -> None:
     machine = Machine(Authority(AUTHORITY.secret, status))
     error = refused(attested(machine), "tcb", f"not up to date; advisories: {ADVISORY}")
     assert (error.expected, error.found) == ("UpToDate", status)
-    found = verify(attested(machine), policy=policy(tcb=[status]), now=NOW)
-    assert (found.status, found.advisories) == (status, (ADVISORY,))
+    verdict = verify(attested(machine), policy=policy(tcb=[status]), now=NOW)
+    assert (verdict.status, verdict.advisories) == (status, (ADVISORY,))
     assert verify(attested(), policy=policy(tcb=[status]), now=NOW).status == "UpToDate"
 
 
@@ -190,7 +190,7 @@ def test_every_length_and_type_has_one_value() -> None:
 def test_certificates_in_another_spelling() -> None:
     pem = AUTHORITY.platform.pem
     spelled = (pem.replace(b"\n", b"\r\n"), pem.replace(b"-----END", b" -----END"), b"\n" + pem, pem + pem, pem[:-200])
-    quotes = [_with_pem(MACHINE.quote(report_data(STATEMENT)), one) for one in spelled]
+    quotes = [_with_pem(MACHINE.quote(report_data(STATEMENT)), text) for text in spelled]
     for quote in quotes:
         with pytest.raises(Refused) as error:
             verify_quote(quote, policy=policy(), now=NOW, collateral=AUTHORITY.collateral(NOW))
@@ -217,12 +217,12 @@ def test_what_is_no_quote_of_tdx() -> None:
 
 
 def test_a_document_is_read_as_it_was_written() -> None:
-    made = attested()
-    again = documents.parse_attestation(made.data)
-    assert again == made
-    assert again.digest == made.digest
-    assert made.with_collateral(None).digest != made.digest
-    assert documents.parse_attestation(made.with_collateral(None).data).collateral is None
+    original = attested()
+    again = documents.parse_attestation(original.data)
+    assert again == original
+    assert again.digest == original.digest
+    assert original.with_collateral(None).digest != original.digest
+    assert documents.parse_attestation(original.with_collateral(None).data).collateral is None
     judged = attested(statement=JUDGEMENT)
     assert documents.parse_attestation(judged.data).statement == JUDGEMENT
 

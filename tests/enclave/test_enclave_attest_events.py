@@ -62,7 +62,7 @@ def lying(log: Sequence[LogEvent], words: str, stage: str = "events", **pins: An
 
 def changed(name: str, **fields: object) -> list[LogEvent]:
     """The machine's log with one event changed."""
-    return [one.model_copy(update=fields) if one.event == name else one for one in MACHINE.log]
+    return [event.model_copy(update=fields) if event.event == name else event for event in MACHINE.log]
 
 
 def test_a_payload_that_is_not_what_was_logged() -> None:
@@ -82,22 +82,22 @@ def test_events_that_were_not_there_or_are_left_out() -> None:
 
 def test_events_of_other_registers_count_for_nothing() -> None:
     boot = LogEvent(imr=0, event_type=2147483659, digest="11" * 48, event="compose-hash", event_payload=OTHER.hex())
-    found = verify(attested(log=[boot, *MACHINE.log, boot]), policy=policy(), now=NOW)
-    assert found.logged["compose-hash"] == MACHINE.compose_hash.hex()
-    moved = [one.model_copy(update={"imr": 2}) if one.event == "compose-hash" else one for one in MACHINE.log]
+    verdict = verify(attested(log=[boot, *MACHINE.log, boot]), policy=policy(), now=NOW)
+    assert verdict.logged["compose-hash"] == MACHINE.compose_hash.hex()
+    moved = [event.model_copy(update={"imr": 2}) if event.event == "compose-hash" else event for event in MACHINE.log]
     lying(moved, "does not lead to RTMR3")
     lying([boot], "there is no log")
 
 
 def test_an_event_of_another_type_is_refused_since_its_payload_is_not_under_its_digest() -> None:
-    real = next(one for one in MACHINE.log if one.event == "compose-hash")
+    real = next(event for event in MACHINE.log if event.event == "compose-hash")
     lie = changed("compose-hash", event_type=1, digest=real.digest, event_payload=OTHER.hex())
     lying(lie, "a type whose digest does not come from its payload")
 
 
 def evil(*more: LogEvent) -> list[LogEvent]:
     """The log of a machine that runs another program, which logs events of its own."""
-    return [*(runtime_event("compose-hash", OTHER) if one.event == "compose-hash" else one for one in MACHINE.log), *more]
+    return [*(runtime_event("compose-hash", OTHER) if event.event == "compose-hash" else event for event in MACHINE.log), *more]
 
 
 def test_a_program_cannot_log_the_wanted_compose_hash_after_its_own() -> None:
@@ -111,28 +111,31 @@ def test_a_program_cannot_cut_its_own_compose_hash_elsewhere() -> None:
     """A hash that begins with a colon could be read as the event `compose-hash:`; then the wanted one would stand alone."""
     own = b":" + bytes(31)
     log = [runtime_event("compose-hash", own), runtime_event("compose-hash", MACHINE.compose_hash)]
-    told = [
+    forged = [
         LogEvent(
             imr=3, event_type=document.RUNTIME_EVENT, digest=log[0].digest, event="compose-hash:", event_payload=own[1:].hex()
         ),
         log[1],
     ]
-    assert told[0].computed() == log[0].computed()  # the lie has the digest of the truth
+    assert forged[0].computed() == log[0].computed()  # the lie has the digest of the truth
     machine = with_changes(MACHINE, rt_mr3=document.replay_log(log))
-    refused(attested(machine, log=told), "events", "a colon in its name")
+    refused(attested(machine, log=forged), "events", "a colon in its name")
 
 
 def test_the_second_version_has_no_such_doubt() -> None:
-    log = [runtime_event("a:b", b"", 2), *(runtime_event(one.event, bytes.fromhex(one.event_payload), 2) for one in MACHINE.log)]
+    log = [
+        runtime_event("a:b", b"", 2),
+        *(runtime_event(event.event, bytes.fromhex(event.event_payload), 2) for event in MACHINE.log),
+    ]
     machine = with_changes(MACHINE, rt_mr3=document.replay_log(log))
     assert verify(attested(machine, log=log), policy=policy(), now=NOW)
     assert attested(machine, log=log).document()["event_log"][0]["version"] == 2
-    first = [one.model_copy(update={"version": 1, "digest": ""}) for one in log[1:]]
+    first = [event.model_copy(update={"version": 1, "digest": ""}) for event in log[1:]]
     refused(attested(machine, log=first), "events", "does not lead")
 
 
 def test_without_a_compose_hash_among_the_events() -> None:
-    log = [one for one in MACHINE.log if one.event != "compose-hash"]
+    log = [event for event in MACHINE.log if event.event != "compose-hash"]
     machine = with_changes(MACHINE, rt_mr3=document.replay_log(log))
     error = refused(attested(machine, log=log), "compose", "another program")
     assert error.found == "none"
@@ -148,13 +151,13 @@ def test_a_register_may_be_pinned_without_a_log() -> None:
 
 
 def test_a_digest_may_be_left_out() -> None:
-    bare = [one.model_copy(update={"digest": ""}) for one in MACHINE.log]
+    bare = [event.model_copy(update={"digest": ""}) for event in MACHINE.log]
     assert verify(attested(log=bare), policy=policy(), now=NOW)
 
 
 def test_a_key_provider_that_is_no_json_is_shown_as_hex() -> None:
     for payload in (b"\xff", b"[" * 50_000):
-        log = [*(one for one in MACHINE.log if one.event != "key-provider"), runtime_event("key-provider", payload)]
+        log = [*(event for event in MACHINE.log if event.event != "key-provider"), runtime_event("key-provider", payload)]
         machine = replace(MACHINE, changes={"rt_mr3": document.replay_log(log)})
         assert verify(attested(machine, log=log), policy=policy(), now=NOW).logged["key-provider"] == payload.hex()
 

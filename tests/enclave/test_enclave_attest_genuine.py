@@ -47,17 +47,17 @@ def flipped(data: bytes, bit: int) -> bytes:
 
 def test_it_is_right_within_its_window(quote: bytes, collateral: Collateral) -> None:
     for now in (FIRST, NOW, LAST):
-        found = verify_quote(quote, policy=POLICY, now=now, collateral=collateral)
-        assert stages(found) == ["quote", "certificates", "collateral", "debug", "signature", "tcb", "measurements"]
-        assert stages(found, done=False) == ["report_data", "measurements", "events"]
-        assert (found.status, found.advisories, found.development) == ("UpToDate", (), False)
-        assert (found.valid_from, found.valid_until) == (FIRST, LAST + 1)
+        verdict = verify_quote(quote, policy=POLICY, now=now, collateral=collateral)
+        assert stages(verdict) == ["quote", "certificates", "collateral", "debug", "signature", "tcb", "measurements"]
+        assert stages(verdict, done=False) == ["report_data", "measurements", "events"]
+        assert (verdict.status, verdict.advisories, verdict.development) == ("UpToDate", (), False)
+        assert (verdict.valid_from, verdict.valid_until) == (FIRST, LAST + 1)
 
 
 def test_it_is_about_what_it_carries(quote: bytes, collateral: Collateral) -> None:
     carried = read_quote(quote).report.report_data
-    found = verify_quote(quote, policy=POLICY, now=NOW, collateral=collateral, report_data=carried)
-    assert "report_data" in stages(found)
+    verdict = verify_quote(quote, policy=POLICY, now=NOW, collateral=collateral, report_data=carried)
+    assert "report_data" in stages(verdict)
     with pytest.raises(Refused, match="about something else"):
         verify_quote(quote, policy=POLICY, now=NOW, collateral=collateral, report_data=bytes(64))
 
@@ -145,7 +145,7 @@ def test_what_is_pinned_must_be_there(quote: bytes, collateral: Collateral) -> N
     measured = read_quote(quote).measurements
     for name, value in measured.items():
         other = flipped(bytes.fromhex(value), 7).hex()
-        right, wrong = (validate(Measurements, {"rtmr3": measured["rtmr3"]} | {name: one}) for one in (value, other))
+        right, wrong = (validate(Measurements, {"rtmr3": measured["rtmr3"]} | {name: digest}) for digest in (value, other))
         assert verify_quote(quote, policy=right, now=NOW, collateral=collateral)
         with pytest.raises(Refused, match=name) as error:
             verify_quote(quote, policy=wrong, now=NOW, collateral=collateral)
@@ -156,5 +156,5 @@ def test_what_is_pinned_must_be_there(quote: bytes, collateral: Collateral) -> N
 
 
 def test_a_policy_for_tests_still_takes_intels_root(quote: bytes, collateral: Collateral) -> None:
-    found = verify_quote(quote, policy=Measurements(rtmr3="00" * 48, development=True), now=NOW, collateral=collateral)
-    assert not found.development
+    verdict = verify_quote(quote, policy=Measurements(rtmr3="00" * 48, development=True), now=NOW, collateral=collateral)
+    assert not verdict.development

@@ -35,8 +35,8 @@ def test_stages_are_shown(file: Path) -> None:
     for stage in ("quote", "certificates", "collateral", "debug", "signature", "tcb", "report_data", "events", "compose"):
         assert f"✓  {stage} " in text
     assert "–  measurements  mrtd, rtmr0, rtmr1, rtmr2: not pinned" in text
-    for said in (STATEMENT.bounty, STATEMENT.seal, STATEMENT.signer, MACHINE.app_id.hex(), compose_hash(), "not a KMS"):
-        assert said in text
+    for detail in (STATEMENT.bounty, STATEMENT.seal, STATEMENT.signer, MACHINE.app_id.hex(), compose_hash(), "not a KMS"):
+        assert detail in text
 
 
 def test_it_fits_a_narrow_terminal(file: Path) -> None:
@@ -119,8 +119,8 @@ def test_files_that_are_wrong(tmp_path: Path) -> None:
 def _reply(**changes: object) -> bytes:
     """dstack's own answer to GetQuote."""
     data = report_data(STATEMENT)
-    made = {"quote": MACHINE.quote(data).hex(), "event_log": MACHINE.log_text(), "report_data": data.hex(), "vm_config": "{}"}
-    return json.dumps(made | changes).encode()
+    reply = {"quote": MACHINE.quote(data).hex(), "event_log": MACHINE.log_text(), "report_data": data.hex(), "vm_config": "{}"}
+    return json.dumps(reply | changes).encode()
 
 
 def test_dstacks_own_reply_is_verified_as_it_is(tmp_path: Path) -> None:
@@ -129,23 +129,23 @@ def test_dstacks_own_reply_is_verified_as_it_is(tmp_path: Path) -> None:
     words = ("enclave", "verify", reply, "--compose-hash", compose_hash(), "--development", "--collateral", collateral, *AT)
     bound = ("--report-data", report_data(STATEMENT).hex())
     reply.write_bytes(_reply(newer="left out"))
-    told = output(*words, *bound, columns=100)
+    printed = output(*words, *bound, columns=100)
     for stage in ("report_data", "events", "compose"):
-        assert f"✓  {stage} " in told
+        assert f"✓  {stage} " in printed
     assert "–  report_data" in output(*words, columns=100)  # what it says of itself proves nothing
     assert "the quote is about something else" in refused(*words, "--report-data", "00" * 64, code=1)
     reply.write_bytes(_reply(report_data="ab" * 64))
     assert "is about something else than dstack's reply says" in refused(*words, code=1)
     reply.write_bytes(_reply(event_log=""))
     assert "there is no log that leads to RTMR3" in refused(*words, code=1)
-    for changes, said in (
+    for changes, why in (
         ({"event_log": []}, "event_log: is not a text of JSON"),
         ({"event_log": "{"}, "event_log: is not JSON"),
         ({"quote": "zz"}, "quote: is not hex"),
         ({"report_data": 7}, "report_data: is not hex"),
     ):
         reply.write_bytes(_reply(**changes))
-        assert said in refused(*words, code=2)
+        assert why in refused(*words, code=2)
     reply.write_bytes(_reply(quote=""))
     assert "it is not a quote" in refused(*words, code=1)
     reply.write_bytes(_reply())
@@ -154,6 +154,6 @@ def test_dstacks_own_reply_is_verified_as_it_is(tmp_path: Path) -> None:
 
 def test_report_data_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "quote.bin").write_bytes(MACHINE.quote(b""))
-    for said in ("zz", "00", ""):
-        message = refused("enclave", "verify", tmp_path / "quote.bin", "--rtmr3", RTMR3, "--report-data", said)
+    for given in ("zz", "00", ""):
+        message = refused("enclave", "verify", tmp_path / "quote.bin", "--rtmr3", RTMR3, "--report-data", given)
         assert message == "--report-data: is not 64 bytes in hex; write 128 hex digits"

@@ -62,9 +62,9 @@ def service() -> Iterator[str]:
 
 
 def test_it_is_what_the_authority_says(service: str) -> None:
-    found = fetch_collateral(QUOTE, service)
-    assert found.document() == AUTHORITY.collateral(NOW).document()
-    assert verify(attested(collateral=found), policy=policy(), now=NOW)
+    collateral = fetch_collateral(QUOTE, service)
+    assert collateral.document() == AUTHORITY.collateral(NOW).document()
+    assert verify(attested(collateral=collateral), policy=policy(), now=NOW)
 
 
 def test_the_command(service: str, tmp_path: Path) -> None:

@@ -62,8 +62,8 @@ def test_a_commitment_is_made_once_and_kept(place: Path, answer: Path) -> None:
     secret = sealing.read_secret(salt.read_bytes())
     assert secret.commitment == first["commitment"] == sealing.read_commitment(envelope.read_bytes()).digest
     assert secret.salt not in json.dumps(first)
-    told = output("commit", place, answer, "--key", "p1", columns=500)
-    assert f"commitment   {first['commitment']}\n" in told
+    printed = output("commit", place, answer, "--key", "p1", columns=500)
+    assert f"commitment   {first['commitment']}\n" in printed
     answer.write_text("Another answer.")
     assert "is of another solution; a participant commits once" in refused("commit", place, answer, "--key", "p1")
     assert "salt.json: is of another solution" in refused("commit", place, answer, "--key", "p1")
@@ -119,14 +119,14 @@ def test_without_the_network_a_solution_is_left_to_be_sent(place: Path, answer: 
     words = ("seal", place, answer, "--attestation", attestation(place))
     done = run(*words, "--no-verify", "--json")
     assert "is not verified" in done.stderr
-    told = json.loads(done.stdout)
+    printed = json.loads(done.stdout)
     bounty = read_bounty(place)
-    made = sealing.parse_sealed(Path(told["file"]).read_bytes())
+    sealed = sealing.parse_sealed(Path(printed["file"]).read_bytes())
     secret = submission.files_of(bounty, kit.P1).secret()
     assert secret is not None
-    found = sealing.open_solution(made, kit.identity(bounty).seal, secret.commitment)
-    assert found.solution.files == {"answer.md": answer.read_text()}
-    assert told["taken"] is None
+    opened = sealing.open_solution(sealed, kit.identity(bounty).seal, secret.commitment)
+    assert opened.solution.files == {"answer.md": answer.read_text()}
+    assert printed["taken"] is None
 
 
 def test_an_attestation_of_something_else_is_refused(place: Path, answer: Path, tmp_path: Path) -> None:
@@ -151,8 +151,8 @@ def test_a_problem_is_sealed_only_where_it_is_said_to_be(place: Path, tmp_path: 
     text = (place / "bounty.toml").read_text()
     (place / "bounty.toml").write_text(text.replace('problem = "Write down how to sort a list."', line))
     words = ("seal", place, "--problem", problem, "--attestation", attestation(place), "--no-verify")
-    made = sealing.parse_sealed(Path(json.loads(run(*words, "--json").stdout)["file"]).read_bytes())
-    assert made.open(kit.identity(read_bounty(place)).seal) == problem.read_bytes()
+    sealed = sealing.parse_sealed(Path(json.loads(run(*words, "--json").stdout)["file"]).read_bytes())
+    assert sealed.open(kit.identity(read_bounty(place)).seal) == problem.read_bytes()
     for data, why in ((b"\xff", "is not UTF-8"), (b" \n", "is empty"), (b"x" * 64_001, "is larger than 64000 bytes")):
         problem.write_bytes(data)
         assert why in refused("seal", place, "--problem", problem)
@@ -161,14 +161,14 @@ def test_a_problem_is_sealed_only_where_it_is_said_to_be(place: Path, tmp_path: 
 def test_what_the_enclave_signed_is_looked_at(place: Path) -> None:
     bounty = read_bounty(place)
     identity = kit.identity(bounty)
-    said = {"what": "submission", "bounty": bounty.digest, "participant": kit.P1, "at": "2030-01-01T00:00:00Z"}
-    right = TAKEN_STATEMENT.make(bounty.digest, said, identity.signer).envelope
+    predicate = {"what": "submission", "bounty": bounty.digest, "participant": kit.P1, "at": "2030-01-01T00:00:00Z"}
+    right = TAKEN_STATEMENT.make(bounty.digest, predicate, identity.signer).envelope
     submission.check_taken(right, bounty, kit.P1, identity.signer.public.id)
     for answer, participant in (
         (b"{}", kit.P1),
-        (TAKEN_STATEMENT.make(bounty.digest, said, kit.LOG).envelope, kit.P1),
+        (TAKEN_STATEMENT.make(bounty.digest, predicate, kit.LOG).envelope, kit.P1),
         (right, kit.P2),
-        (TAKEN_STATEMENT.make(bounty.digest, said | {"what": "refused"}, identity.signer).envelope, kit.P1),
+        (TAKEN_STATEMENT.make(bounty.digest, predicate | {"what": "refused"}, identity.signer).envelope, kit.P1),
     ):
         with pytest.raises(Refused, match="taken: the answer is"):
             submission.check_taken(answer, bounty, participant, identity.signer.public.id)
@@ -278,9 +278,9 @@ def test_an_answer_that_is_no_enclaves_is_said_to_be_none(data: bytes) -> None:
 
 
 def test_a_refusal_is_as_it_was_meant_and_an_answer_is_bounded() -> None:
-    said = json.dumps({"error": {"code": "late", "what": "it is late", "hint": "come earlier"}}).encode()
+    refusal = json.dumps({"error": {"code": "late", "what": "it is late", "hint": "come earlier"}}).encode()
     with (
-        answering(410, said) as url,
+        answering(410, refusal) as url,
         EnclaveClient(url) as client,
         pytest.raises(Rejected, match="it is late; come earlier") as caught,
     ):
@@ -296,7 +296,7 @@ def test_an_enclave_that_is_not_there_is_said_to_be_away(tmp_path: Path, place: 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         for url in (f"unix:{tmp_path}/none.sock", f"http://127.0.0.1:{free.getsockname()[1]}"):
-            told = refused("commit", place, answer, "--key", "p1", "--url", url, code=1)
-            assert "does not answer" in told
-            assert "a repeated request gets the same answer" in told
+            message = refused("commit", place, answer, "--key", "p1", "--url", url, code=1)
+            assert "does not answer" in message
+            assert "a repeated request gets the same answer" in message
             assert "does not answer" in refused("enclave", "collect", place, "--from", url, code=1)

@@ -165,8 +165,8 @@ def test_an_answer_that_the_enclave_did_not_sign_is_not_kept(tmp_path: Path) -> 
 
     class Liar:
         def post(self, path: str, body: bytes) -> bytes:
-            said = {"what": "commitment", "bounty": bounty.digest, "participant": kit.P1, "at": "2029-01-01T00:00:00Z"}
-            return TAKEN_STATEMENT.make(signed.digest, said, kit.LOG).envelope
+            predicate = {"what": "commitment", "bounty": bounty.digest, "participant": kit.P1, "at": "2029-01-01T00:00:00Z"}
+            return TAKEN_STATEMENT.make(signed.digest, predicate, kit.LOG).envelope
 
     with pytest.raises(Refused, match="the answer is not the enclave's"):
         list(delivery.deliver(bounty, cast(EnclaveClient, Liar()), identity.signer.public.id))
@@ -185,8 +185,8 @@ def test_a_delivery_that_repeats_goes_on_when_the_enclave_answers_again(tmp_path
 
     monkeypatch.setattr(time, "sleep", sleep)
     assert "does not answer" in refused(*words_, code=1)
-    told = " ".join(run(*words_, "--every", "60").stderr.split())
-    assert told.count("does not answer") == told.count("the next try is in 60 s") == 2
+    printed = " ".join(run(*words_, "--every", "60").stderr.split())
+    assert printed.count("does not answer") == printed.count("the next try is in 60 s") == 2
     assert slept == [60, 60]
 
 
@@ -194,9 +194,9 @@ ENCLAVE = f'\n[enclave]\ncompose_hash = "{"ab" * 32}"\ndevelopment = true\n'
 
 
 @contextmanager
-def served(place: Path, **made: Any) -> Iterator[tuple[Running, Bounty]]:
+def served(place: Path, **options: Any) -> Iterator[tuple[Running, Bounty]]:
     """A bounty with an enclave that is not there, behind a service."""
-    folder = kit.bounty_folder(place, more=ENCLAVE, **made)
+    folder = kit.bounty_folder(place, more=ENCLAVE, **options)
     keys.save("log", kit.LOG)
     access.make_ledger(folder, "example.org/sorting", kit.LOG, name="log")
     with running(folder) as service:
@@ -215,8 +215,8 @@ def test_what_no_enclave_of_the_bounty_would_take_is_refused_by_the_service(tmp_
         other = read_bounty(kit.bounty_folder(tmp_path / "other", tokens=999))
         foreign, foreign_sealed = kit.handed(other, kit.P1, kit.solution(), to)
         results = sealing.seal_bytes("results", b"{}", kit.SPONSOR.public, bounty=bounty.digest).file
-        said = {"bounty": bounty.digest, "participant": kit.P1}
-        forged = sealing.COMMITMENT_STATEMENT.make(signed.digest, said, kit.PEOPLE[kit.P2])
+        predicate = {"bounty": bounty.digest, "participant": kit.P1}
+        forged = sealing.COMMITMENT_STATEMENT.make(signed.digest, predicate, kit.PEOPLE[kit.P2])
         before = listing(service.site.competition("sorting").folder)
         for participant, body, sentence in (
             (kit.P1, b"garbage", "is neither a sealed solution nor a commitment"),

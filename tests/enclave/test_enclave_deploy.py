@@ -42,26 +42,28 @@ def test_every_package_that_builds_is_named_by_its_hash() -> None:
 
 def test_every_package_that_is_installed_has_a_wheel_and_a_hash_in_the_lock() -> None:
     lock = tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))
-    known = {one["name"]: one for one in lock["package"]}
-    wanted = {"assay"} | {one["name"] for extra in ("llm", "tee") for one in known["assay"]["optional-dependencies"][extra]}
+    known = {package["name"]: package for package in lock["package"]}
+    wanted = {"assay"} | {
+        dependency["name"] for extra in ("llm", "tee") for dependency in known["assay"]["optional-dependencies"][extra]
+    }
     seen: set[str] = set()
     while wanted:
         name = wanted.pop()
         seen.add(name)
-        wanted |= {one["name"] for one in known[name].get("dependencies", [])} - seen
+        wanted |= {dependency["name"] for dependency in known[name].get("dependencies", [])} - seen
     assert {"dcap-qvl", "dstack-sdk", "openai", "cryptography"} <= seen
     for name in seen - {"assay"}:
         assert known[name]["wheels"], name
-        assert all(one["hash"].startswith("sha256:") for one in known[name]["wheels"])
+        assert all(wheel["hash"].startswith("sha256:") for wheel in known[name]["wheels"])
 
 
 def test_the_compose_hash_is_the_one_that_dstacks_sdk_computes(tmp_path: Path) -> None:
     (tmp_path / "docker-compose.yml").write_text(FILLED, encoding="utf-8")
-    made = tmp_path / "app-compose.json"
-    printed = output("enclave", "compose-hash", tmp_path / "docker-compose.yml", "-o", made).strip()
-    content = json.loads(made.read_text(encoding="utf-8"))
-    assert printed == sha256(made.read_bytes()).hexdigest() == dstack_sdk.get_compose_hash(dict(content))
-    assert output("enclave", "compose-hash", made).strip() == printed
+    file = tmp_path / "app-compose.json"
+    printed = output("enclave", "compose-hash", tmp_path / "docker-compose.yml", "-o", file).strip()
+    content = json.loads(file.read_text(encoding="utf-8"))
+    assert printed == sha256(file.read_bytes()).hexdigest() == dstack_sdk.get_compose_hash(dict(content))
+    assert output("enclave", "compose-hash", file).strip() == printed
     assert content["docker_compose_file"] == FILLED
     assert content["allowed_envs"] == ["ASSAY_LLM_API_KEY"]
     assert content["name"] == "assay-enclave"
@@ -70,10 +72,10 @@ def test_the_compose_hash_is_the_one_that_dstacks_sdk_computes(tmp_path: Path) -
 
 
 def test_another_spelling_of_the_same_content_is_another_hash(tmp_path: Path) -> None:
-    made = dstack.app_compose(FILLED, "assay-enclave")
+    compose = dstack.app_compose(FILLED, "assay-enclave")
     spaced = tmp_path / "app-compose.json"
-    spaced.write_text(json.dumps(json.loads(made), indent=2), encoding="utf-8")
-    assert dstack.compose_hash(dstack.read_compose(spaced)) != dstack.compose_hash(made)
+    spaced.write_text(json.dumps(json.loads(compose), indent=2), encoding="utf-8")
+    assert dstack.compose_hash(dstack.read_compose(spaced)) != dstack.compose_hash(compose)
 
 
 def test_the_place_to_fill_is_refused() -> None:

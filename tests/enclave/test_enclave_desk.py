@@ -30,7 +30,7 @@ def place(tmp_path: Path) -> Path:
     return kit.bounty_folder(tmp_path / "bounty")
 
 
-def opened(place: Path, check: Callable[[OpenedSolution], None] = lambda one: None) -> Intake:
+def opened(place: Path, check: Callable[[OpenedSolution], None] = lambda unsealed: None) -> Intake:
     """The desk of a folder, as after a restart."""
     bounty = read_bounty(place)
     identity = kit.identity(bounty)
@@ -46,8 +46,8 @@ def turned_away(code: RejectionCode, act: Callable[[], object]) -> Rejected:
 
 
 def hand(desk: Intake, participant: str, what: Solution) -> tuple[bytes, SealedFile]:
-    signed, made = kit.handed(desk.bounty, participant, what, desk.identity.seal.public)
-    return signed.envelope, made
+    signed, sealed = kit.handed(desk.bounty, participant, what, desk.identity.seal.public)
+    return signed.envelope, sealed
 
 
 def files(place: Path) -> dict[str, bytes]:
@@ -56,7 +56,7 @@ def files(place: Path) -> dict[str, bytes]:
 
 def test_a_commitment_and_then_the_solution_are_taken(place: Path) -> None:
     desk = opened(place)
-    envelope, made = hand(desk, kit.P1, kit.solution(SECRET_TEXT))
+    envelope, sealed = hand(desk, kit.P1, kit.solution(SECRET_TEXT))
     taken = TAKEN_STATEMENT.read(desk.commit(envelope, BEFORE))
     assert taken.is_by(desk.identity.signer.public)
     assert taken.predicate == {
@@ -65,36 +65,36 @@ def test_a_commitment_and_then_the_solution_are_taken(place: Path) -> None:
         "participant": kit.P1,
         "at": "2029-12-31T23:59:59Z",
     }
-    received = TAKEN_STATEMENT.read(desk.submit(made.file, BETWEEN))
+    received = TAKEN_STATEMENT.read(desk.submit(sealed.file, BETWEEN))
     assert (received.predicate["what"], received.predicate["at"]) == ("submission", "2030-01-01T12:00:00Z")
     again = opened(place)
     assert again.state.commitments == desk.state.commitments
     assert again.state.submissions == desk.state.submissions
-    (one,) = again.opened.values()
-    assert one.solution == kit.solution(SECRET_TEXT)
-    assert not any(SECRET_TEXT.encode() in data or one.salt.hex().encode() in data for data in files(place).values())
+    (unsealed,) = again.opened.values()
+    assert unsealed.solution == kit.solution(SECRET_TEXT)
+    assert not any(SECRET_TEXT.encode() in data or unsealed.salt.hex().encode() in data for data in files(place).values())
 
 
 def test_the_same_once_more_is_answered_as_before_even_late(place: Path) -> None:
     desk = opened(place)
-    envelope, made = hand(desk, kit.P1, kit.solution())
-    first = desk.commit(envelope, BEFORE), desk.submit(made.file, BETWEEN)
+    envelope, sealed = hand(desk, kit.P1, kit.solution())
+    first = desk.commit(envelope, BEFORE), desk.submit(sealed.file, BETWEEN)
     kept = files(place)
     for again in (desk, opened(place)):
-        assert (again.commit(envelope, AFTER), again.submit(made.file, AFTER)) == first
+        assert (again.commit(envelope, AFTER), again.submit(sealed.file, AFTER)) == first
     assert files(place) == kept
 
 
 def test_what_comes_late_is_turned_away(place: Path) -> None:
     desk = opened(place)
-    envelope, made = hand(desk, kit.P1, kit.solution(SECRET_TEXT))
+    envelope, sealed = hand(desk, kit.P1, kit.solution(SECRET_TEXT))
     until = desk.times
     error = turned_away(RejectionCode.LATE, lambda: desk.commit(envelope, until.commitments + timedelta(microseconds=1)))
     assert "commitments were accepted until 2030-01-01T00:00:00Z, and it is 2030-01-01T00:00:00.000001Z here" in str(error)
     desk.commit(envelope, until.commitments)
-    turned_away(RejectionCode.LATE, lambda: desk.submit(made.file, until.solutions + timedelta(microseconds=1)))
+    turned_away(RejectionCode.LATE, lambda: desk.submit(sealed.file, until.solutions + timedelta(microseconds=1)))
     assert desk.opened == {}
-    desk.submit(made.file, until.solutions)
+    desk.submit(sealed.file, until.solutions)
 
 
 def test_a_second_commitment_is_turned_away_whatever_it_is(place: Path) -> None:
@@ -116,18 +116,18 @@ def test_one_key_commits_once_however_it_is_spelt(place: Path) -> None:
     secret = sealing.new_secret(desk.bounty.digest, spelt, kit.solution().digest)
     envelope = sealing.sign_commitment(secret, kit.PEOPLE[kit.P1]).envelope
     turned_away(RejectionCode.SECOND_COMMITMENT, lambda: desk.commit(envelope, BEFORE))
-    made = sealing.seal_solution(desk.bounty, secret, kit.solution(), desk.identity.seal.public)
-    turned_away(RejectionCode.NO_COMMITMENT, lambda: desk.submit(made.file, BEFORE))
+    sealed = sealing.seal_solution(desk.bounty, secret, kit.solution(), desk.identity.seal.public)
+    turned_away(RejectionCode.NO_COMMITMENT, lambda: desk.submit(sealed.file, BEFORE))
 
 
 def test_a_stranger_is_turned_away(place: Path) -> None:
     desk = opened(place)
-    envelope, made = hand(desk, kit.P4, kit.solution())
+    envelope, sealed = hand(desk, kit.P4, kit.solution())
     table = place / "participants.csv"
     rows = table.read_text()
     table.write_text("".join(line for line in rows.splitlines(keepends=True) if kit.P4 not in line))
     turned_away(RejectionCode.UNKNOWN_PARTICIPANT, lambda: desk.commit(envelope, BEFORE))
-    turned_away(RejectionCode.UNKNOWN_PARTICIPANT, lambda: desk.submit(made.file, BEFORE))
+    turned_away(RejectionCode.UNKNOWN_PARTICIPANT, lambda: desk.submit(sealed.file, BEFORE))
     table.write_text(rows)
     desk.commit(envelope, BEFORE)
 
@@ -136,9 +136,9 @@ def test_a_participant_that_is_a_name_is_told_so(place: Path) -> None:
     with (place / "participants.csv").open("a") as file:
         file.write("miner-7,Miner\n")
     desk = opened(place)
-    _, made = hand(desk, kit.P1, kit.solution())
+    _, sealed = hand(desk, kit.P1, kit.solution())
     error = turned_away(
-        RejectionCode.NO_KEY, lambda: desk.submit(made.model_copy(update={"participant": "miner-7"}).file, BEFORE)
+        RejectionCode.NO_KEY, lambda: desk.submit(sealed.model_copy(update={"participant": "miner-7"}).file, BEFORE)
     )
     assert "'miner-7' cannot commit, since nobody can sign for it" in str(error)
 
@@ -146,35 +146,35 @@ def test_a_participant_that_is_a_name_is_told_so(place: Path) -> None:
 def test_what_is_for_another_bounty_is_turned_away(place: Path, tmp_path: Path) -> None:
     desk = opened(place)
     other = read_bounty(kit.bounty_folder(tmp_path / "other", tokens=999))
-    signed, made = kit.handed(other, kit.P1, kit.solution(SECRET_TEXT), desk.identity.seal.public)
+    signed, sealed = kit.handed(other, kit.P1, kit.solution(SECRET_TEXT), desk.identity.seal.public)
     turned_away(RejectionCode.OTHER_BOUNTY, lambda: desk.commit(signed.envelope, BEFORE))
-    turned_away(RejectionCode.OTHER_BOUNTY, lambda: desk.submit(made.file, BEFORE))
+    turned_away(RejectionCode.OTHER_BOUNTY, lambda: desk.submit(sealed.file, BEFORE))
     desk.commit(hand(desk, kit.P1, kit.solution(SECRET_TEXT))[0], BEFORE)
-    lying = made.model_copy(update={"bounty": desk.bounty.digest})
+    lying = sealed.model_copy(update={"bounty": desk.bounty.digest})
     turned_away(RejectionCode.NOT_OPENED, lambda: desk.submit(lying.file, BEFORE))
 
 
 def test_a_solution_without_its_commitment_is_turned_away(place: Path) -> None:
     desk = opened(place)
-    _, made = hand(desk, kit.P1, kit.solution(SECRET_TEXT))
-    turned_away(RejectionCode.NO_COMMITMENT, lambda: desk.submit(made.file, BEFORE))
+    _, sealed = hand(desk, kit.P1, kit.solution(SECRET_TEXT))
+    turned_away(RejectionCode.NO_COMMITMENT, lambda: desk.submit(sealed.file, BEFORE))
     desk.commit(hand(desk, kit.P1, kit.solution(SECRET_TEXT))[0], BEFORE)  # with another salt
-    turned_away(RejectionCode.NOT_COMMITTED, lambda: desk.submit(made.file, BEFORE))
+    turned_away(RejectionCode.NOT_COMMITTED, lambda: desk.submit(sealed.file, BEFORE))
 
 
 def test_another_participants_solution_is_of_no_use(place: Path) -> None:
     desk = opened(place)
-    envelope, made = hand(desk, kit.P1, kit.solution(SECRET_TEXT))
+    envelope, sealed = hand(desk, kit.P1, kit.solution(SECRET_TEXT))
     desk.commit(envelope, BEFORE)
     desk.commit(hand(desk, kit.P2, kit.solution())[0], BEFORE)
-    turned_away(RejectionCode.NOT_OPENED, lambda: desk.submit(made.model_copy(update={"participant": kit.P2}).file, BEFORE))
+    turned_away(RejectionCode.NOT_OPENED, lambda: desk.submit(sealed.model_copy(update={"participant": kit.P2}).file, BEFORE))
 
 
 def test_a_second_other_solution_is_turned_away(place: Path) -> None:
     desk = opened(place)
-    envelope, made = hand(desk, kit.P1, kit.solution())
+    envelope, sealed = hand(desk, kit.P1, kit.solution())
     desk.commit(envelope, BEFORE)
-    desk.submit(made.file, BEFORE)
+    desk.submit(sealed.file, BEFORE)
     secret = sealing.new_secret(desk.bounty.digest, kit.P1, kit.solution(SECRET_TEXT).digest)
     other = sealing.seal_solution(desk.bounty, secret, kit.solution(SECRET_TEXT), desk.identity.seal.public)
     turned_away(RejectionCode.SECOND_SOLUTION, lambda: desk.submit(other.file, BEFORE))
@@ -187,22 +187,22 @@ def test_a_solution_that_is_too_large_is_refused_for_good(place: Path) -> None:
     desk = opened(place)
     secret, signed = kit.committed(desk.bounty, kit.P1, large)
     desk.commit(signed.envelope, BEFORE)
-    made = kit.sealed_anyway(desk.bounty, secret, large.data, desk.identity.seal.public)
-    for one in (desk, opened(place)):
-        error = turned_away(RejectionCode.TOO_LARGE, partial(one.submit, made.file, BEFORE))
+    sealed = kit.sealed_anyway(desk.bounty, secret, large.data, desk.identity.seal.public)
+    for intake in (desk, opened(place)):
+        error = turned_away(RejectionCode.TOO_LARGE, partial(intake.submit, sealed.file, BEFORE))
         assert "larger than the bounty's 1000 tokens" in str(error)
-        assert one.opened == {}
+        assert intake.opened == {}
     assert [submission.refused for submission in opened(place).state.submissions.values()] == [True]
 
 
 def test_what_the_judge_would_refuse_is_refused_for_good(place: Path) -> None:
-    def check(one: OpenedSolution) -> None:
-        raise BadInput(f"too large as it is shown: {one.solution.files}")
+    def check(unsealed: OpenedSolution) -> None:
+        raise BadInput(f"too large as it is shown: {unsealed.solution.files}")
 
     desk = opened(place, check)
-    envelope, made = hand(desk, kit.P1, kit.solution(SECRET_TEXT))
+    envelope, sealed = hand(desk, kit.P1, kit.solution(SECRET_TEXT))
     desk.commit(envelope, BEFORE)
-    turned_away(RejectionCode.TOO_LARGE, lambda: desk.submit(made.file, BEFORE))
+    turned_away(RejectionCode.TOO_LARGE, lambda: desk.submit(sealed.file, BEFORE))
     assert [submission.refused for submission in desk.state.submissions.values()] == [True]
 
 
@@ -210,8 +210,8 @@ def test_what_is_no_solution_is_refused_for_good(place: Path) -> None:
     desk = opened(place)
     secret = sealing.new_secret(desk.bounty.digest, kit.P1, kit.digest_of(SECRET_TEXT.encode()))
     desk.commit(sealing.sign_commitment(secret, kit.PEOPLE[kit.P1]).envelope, BEFORE)
-    made = kit.sealed_anyway(desk.bounty, secret, SECRET_TEXT.encode(), desk.identity.seal.public)
-    turned_away(RejectionCode.NO_SOLUTION, lambda: desk.submit(made.file, BEFORE))
+    sealed = kit.sealed_anyway(desk.bounty, secret, SECRET_TEXT.encode(), desk.identity.seal.public)
+    turned_away(RejectionCode.NO_SOLUTION, lambda: desk.submit(sealed.file, BEFORE))
     assert [submission.refused for submission in opened(place).state.submissions.values()] == [True]
 
 
@@ -224,8 +224,8 @@ def test_what_is_malformed_is_turned_away(place: Path, data: bytes) -> None:
 
 def test_what_is_no_solution_by_its_head_is_turned_away(place: Path) -> None:
     desk = opened(place)
-    made = sealing.seal_bytes("problem", b"text", desk.identity.seal.public, bounty=desk.bounty.digest)
-    turned_away(RejectionCode.MALFORMED, lambda: desk.submit(made.file, BEFORE))
+    sealed = sealing.seal_bytes("problem", b"text", desk.identity.seal.public, bounty=desk.bounty.digest)
+    turned_away(RejectionCode.MALFORMED, lambda: desk.submit(sealed.file, BEFORE))
 
 
 def test_what_is_larger_than_can_be_right_is_not_even_read(place: Path) -> None:
@@ -233,20 +233,20 @@ def test_what_is_larger_than_can_be_right_is_not_even_read(place: Path) -> None:
     turned_away(RejectionCode.TOO_LARGE, lambda: desk.commit(b"x" * (2**20 + 1), BEFORE))
     turned_away(RejectionCode.TOO_LARGE, lambda: desk.submit(b"x" * (sealed_limit(desk.bounty) + 1), BEFORE))
     largest = kit.solution('"' * 979)  # JSON needs two bytes for each
-    envelope, made = hand(desk, kit.P1, largest)
-    assert len(made.file) < sealed_limit(desk.bounty)
+    envelope, sealed = hand(desk, kit.P1, largest)
+    assert len(sealed.file) < sealed_limit(desk.bounty)
     desk.commit(envelope, BEFORE)
-    desk.submit(made.file, BEFORE)
+    desk.submit(sealed.file, BEFORE)
 
 
 def test_where_a_commitment_stands(place: Path) -> None:
     desk = opened(place)
-    envelope, made = hand(desk, kit.P1, kit.solution())
+    envelope, sealed = hand(desk, kit.P1, kit.solution())
     desk.commit(envelope, BEFORE)
     digest = sealing.read_commitment(envelope).digest
     assert desk.find(kit.P1) == desk.find(digest)
     assert desk.find(kit.P1)[1] is None
-    desk.submit(made.file, BEFORE)
+    desk.submit(sealed.file, BEFORE)
     assert desk.find(digest)[1] is not None
     turned_away(RejectionCode.UNKNOWN, lambda: desk.find(kit.P2))
 
@@ -254,9 +254,9 @@ def test_where_a_commitment_stands(place: Path) -> None:
 def test_what_is_on_the_disk_can_be_taken_away_but_not_changed_or_added(place: Path) -> None:
     desk = opened(place)
     for participant in (kit.P1, kit.P2):
-        envelope, made = hand(desk, participant, kit.solution())
+        envelope, sealed = hand(desk, participant, kit.solution())
         desk.commit(envelope, BEFORE)
-        desk.submit(made.file, BEFORE)
+        desk.submit(sealed.file, BEFORE)
     whole = files(place)
     first, second = sorted(path for path in whole if "commitments" in path)
 
@@ -270,7 +270,7 @@ def test_what_is_on_the_disk_can_be_taken_away_but_not_changed_or_added(place: P
     changed(first, b"{}")
     changed(first, b"")
     for kind, key in (("commitments", "commitment"), ("submissions", "sealed")):
-        path, other = sorted(one for one in whole if kind in one)
+        path, other = sorted(path for path in whole if kind in path)
         mine, theirs = json.loads(whole[path]), json.loads(whole[other])
         changed(path, canonical(mine | {"taken": theirs["taken"]}))
         changed(path, canonical(theirs | {"taken": mine["taken"]}))

@@ -38,8 +38,8 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def client(endpoint: Path) -> Iterator[httpx.Client]:
-    with httpx.Client(transport=httpx.HTTPTransport(uds=str(endpoint)), base_url="http://localhost") as made:
-        yield made
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(endpoint)), base_url="http://localhost") as http:
+        yield http
 
 
 def test_dstacks_own_client_is_answered(endpoint: Path) -> None:
@@ -53,9 +53,9 @@ def test_dstacks_own_client_is_answered(endpoint: Path) -> None:
         assert quoted.replay_rtmrs()[3] == info.tcb_info.rtmr3
         key = sdk.get_key("a/b", "c", "ed25519")
         assert len(key.decode_key()) == 32
-        assert [len(one) for one in key.decode_signature_chain()] == [65, 65]
-    made = Attestation(statement=STATEMENT, quote=quoted.quote, event_log=events_of(quoted.event_log))
-    assert verify(made, policy=policy(), now=NOW, collateral=AUTHORITY.collateral(NOW))
+        assert [len(signature) for signature in key.decode_signature_chain()] == [65, 65]
+    attestation = Attestation(statement=STATEMENT, quote=quoted.quote, event_log=events_of(quoted.event_log))
+    assert verify(attestation, policy=policy(), now=NOW, collateral=AUTHORITY.collateral(NOW))
 
 
 def test_its_collateral_is_at_a_path_that_is_not_dstacks(client: httpx.Client) -> None:
@@ -121,9 +121,9 @@ def test_a_socket_that_is_in_use_is_left_and_one_that_is_dead_taken(endpoint: Pa
 def test_everything_says_that_it_is_for_development() -> None:
     leaf, authority, root = (x509.load_der_x509_certificate(certificate) for certificate in AUTHORITY.platform.certificates)
     assert DEVELOPMENT_ROOT in root.subject.rfc4514_string().replace("\\,", ",")
-    for one in (leaf, authority, root):
-        assert "development" in one.subject.rfc4514_string()
-        assert "Intel" not in one.subject.rfc4514_string().replace("not Intel", "")
+    for certificate in (leaf, authority, root):
+        assert "development" in certificate.subject.rfc4514_string()
+        assert "Intel" not in certificate.subject.rfc4514_string().replace("not Intel", "")
 
 
 def test_the_same_secret_is_the_same_authority_and_another_another() -> None:
@@ -172,8 +172,8 @@ def started(place: Path, *words: str) -> tuple[subprocess.Popen[str], list[str]]
 
 def asked(place: Path, path: str, body: Json) -> Json:
     with httpx.Client(transport=httpx.HTTPTransport(uds=str(place / "s")), base_url="http://localhost", timeout=60) as client:
-        found: Json = client.post(path, json=body).raise_for_status().json()
-        return found
+        answer: Json = client.post(path, json=body).raise_for_status().json()
+        return answer
 
 
 def ended(process: subprocess.Popen[str], number: signal.Signals) -> int:
@@ -188,21 +188,21 @@ def test_the_command_and_its_keys_after_a_restart(tmp_path: Path) -> None:
     words = ["--state", str(tmp_path / "state"), "--compose", str(compose), "--collateral", str(tmp_path / "collateral.json")]
     keys, quotes = [], []
     for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGINT):
-        process, said = started(tmp_path, *words)
+        process, lines = started(tmp_path, *words)
         try:
             keys.append(asked(tmp_path, "/GetKey", {"path": "a"})["key"])
             quotes.append(asked(tmp_path, "/GetQuote", {"report_data": report_data(STATEMENT).hex()}))
         finally:
             code = ended(process, number)
         assert code == (-9 if number == signal.SIGKILL else 0)
-        assert "not Intel" in said[2]
+        assert "not Intel" in lines[2]
         assert (tmp_path / "s").exists() == (number == signal.SIGKILL)  # a dead one is taken over
     assert len(set(keys)) == 1
     given = validate(Collateral, json.loads((tmp_path / "collateral.json").read_text(encoding="utf-8")))
     machine = Machine(Authority(load_secret(tmp_path / "state")), compose.read_bytes())
     for quoted in quotes:  # the last start's collateral is right for the first start's quotes
-        made = Attestation(statement=STATEMENT, quote=quoted["quote"], event_log=events_of(quoted["event_log"]))
-        assert verify(made, policy=policy(machine), now=int(time.time()), collateral=given)
+        attestation = Attestation(statement=STATEMENT, quote=quoted["quote"], event_log=events_of(quoted["event_log"]))
+        assert verify(attestation, policy=policy(machine), now=int(time.time()), collateral=given)
 
 
 @pytest.mark.full

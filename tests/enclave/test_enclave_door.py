@@ -78,13 +78,13 @@ def test_an_address_has_its_share() -> None:
 
 
 def test_a_network_of_ipv6_is_one_address() -> None:
-    def guest(said: str) -> Connection:
-        return Connection(said, lambda: None, lambda: False)
+    def guest(address: str) -> Connection:
+        return Connection(address, lambda: None, lambda: False)
 
     assert guest("2001:4860:1:2::1").address == guest("2001:4860:1:2:ffff::9").address
     assert guest("2001:4860:1:2::1").address != guest("2001:4860:1:3::1").address
     assert guest("::ffff:8.8.8.8").address == guest("8.8.8.8").address
-    assert [guest(said).shared for said in ("8.8.8.8", "2001:4860::1", "10.0.0.1", "::ffff:10.0.0.1", "")] == [
+    assert [guest(address).shared for address in ("8.8.8.8", "2001:4860::1", "10.0.0.1", "::ffff:10.0.0.1", "")] == [
         False,
         False,
         True,
@@ -193,19 +193,19 @@ async def get(port: int, request: bytes = GET) -> tuple[int, bytes]:
     return (int(data.split()[1]) if data else 0), data
 
 
-async def sockets(port: int, count: int, said: bytes = b"") -> list[asyncio.StreamWriter]:
-    made = [(await asyncio.open_connection("127.0.0.1", port))[1] for _ in range(count)]
-    for writer in made:
-        writer.write(said)
-    return made
+async def sockets(port: int, count: int, sent: bytes = b"") -> list[asyncio.StreamWriter]:
+    writers = [(await asyncio.open_connection("127.0.0.1", port))[1] for _ in range(count)]
+    for writer in writers:
+        writer.write(sent)
+    return writers
 
 
-@pytest.mark.parametrize("said", [b"", b"G", b"GET /status HTTP/1.1\r\nHost: x\r\nX-Drip: "])
-def test_silent_sockets_shut_nobody_out(tmp_path: Path, said: bytes) -> None:
+@pytest.mark.parametrize("sent", [b"", b"G", b"GET /status HTTP/1.1\r\nHost: x\r\nX-Drip: "])
+def test_silent_sockets_shut_nobody_out(tmp_path: Path, sent: bytes) -> None:
     async def act(port: int, service: Service) -> None:
-        made = await sockets(port, 220, said)
+        writers = await sockets(port, 220, sent)
         assert (await get(port))[0] == 200
-        for writer in made:
+        for writer in writers:
             writer.transport.abort()
 
     served(tmp_path, act, CONNECTION_LIMITS)
@@ -213,26 +213,26 @@ def test_silent_sockets_shut_nobody_out(tmp_path: Path, said: bytes) -> None:
 
 def test_more_silent_sockets_than_there_is_room_for(tmp_path: Path) -> None:
     async def act(port: int, service: Service) -> None:
-        made = await sockets(port, 60)
+        writers = await sockets(port, 60)
         assert [(await get(port))[0] for _ in range(3)] == [200] * 3
-        for writer in made:
+        for writer in writers:
             writer.transport.abort()
 
     served(tmp_path, act, replace(CONNECTION_LIMITS, connections=20, first_byte=3600.0))
 
 
 @pytest.mark.parametrize(
-    ("said", "bounds"),
+    ("sent", "bounds"),
     [
         (b"", replace(CONNECTION_LIMITS, first_byte=0.05)),
         (b"GET /sta", replace(CONNECTION_LIMITS, header=0.05)),
         (GET + b"GET /sta", replace(CONNECTION_LIMITS, header=0.05)),
     ],
 )
-def test_a_connection_without_a_request_ends_soon(tmp_path: Path, said: bytes, bounds: ConnectionLimits) -> None:
+def test_a_connection_without_a_request_ends_soon(tmp_path: Path, sent: bytes, bounds: ConnectionLimits) -> None:
     async def act(port: int, service: Service) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(said)
+        writer.write(sent)
         try:
             data = await asyncio.wait_for(reader.read(), 60)  # ends because the server ends it
         except ConnectionError:
@@ -247,24 +247,24 @@ def test_slow_bodies_make_room_and_the_rest_hear_that_it_is_busy(tmp_path: Path)
     post = b"POST /commitments HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"
 
     async def act(port: int, service: Service) -> None:
-        made = await sockets(port, 4, post)
-        told = []
+        writers = await sockets(port, 4, post)
+        statuses = []
         for _ in range(2000):
             status, data = await get(port)
-            told.append(status)
+            statuses.append(status)
             if status == 503:
                 break
-        assert told[-1] == 503
+        assert statuses[-1] == 503
         assert json.loads(data.partition(b"\r\n\r\n")[2])["error"]["code"] == "busy"
-        for writer in made:
+        for writer in writers:
             writer.transport.abort()
 
     served(tmp_path, act, replace(CONNECTION_LIMITS, requests=54, kept=50, body=3600.0))
 
     async def again(port: int, service: Service) -> None:
-        made = await sockets(port, 4, post)
+        writers = await sockets(port, 4, post)
         assert (await get(port))[0] == 200
-        for writer in made:
+        for writer in writers:
             writer.transport.abort()
 
     served(tmp_path / "again", again, replace(CONNECTION_LIMITS, requests=54, kept=50, body=0.0))
@@ -273,20 +273,20 @@ def test_slow_bodies_make_room_and_the_rest_hear_that_it_is_busy(tmp_path: Path)
 def test_an_answer_that_nobody_takes_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def act(port: int, service: Service) -> None:
         monkeypatch.setattr(service, "status", lambda: b" " * 50_000_000)
-        with socket.socket() as made:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            made.setblocking(False)
+        with socket.socket() as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            connection.setblocking(False)
             loop = asyncio.get_running_loop()
-            await loop.sock_connect(made, ("127.0.0.1", port))
-            await loop.sock_sendall(made, GET)
+            await loop.sock_connect(connection, ("127.0.0.1", port))
+            await loop.sock_sendall(connection, GET)
             ended = select.poll()
-            ended.register(made, select.POLLRDHUP)
+            ended.register(connection, select.POLLRDHUP)
             until = loop.time() + 60
             while not ended.poll(0):  # nothing is read
                 assert loop.time() < until, "the connection is kept for whoever reads nothing"
                 await asyncio.sleep(0.02)
             with suppress(ConnectionError):
-                left = await asyncio.wait_for(loop.sock_recv(made, 50_000_000), 60)
+                left = await asyncio.wait_for(loop.sock_recv(connection, 50_000_000), 60)
                 assert len(left) < 50_000_000
 
     served(tmp_path, act, replace(CONNECTION_LIMITS, look=0.05))

@@ -43,17 +43,17 @@ def test_a_key_is_of_its_path(socket: Path) -> None:
 
 def test_an_attestation_is_made_and_verified(socket: Path) -> None:
     with Dstack(f"unix:{socket}") as dstack:
-        made = dstack.attest(STATEMENT, AUTHORITY.collateral(NOW))
-    assert verify(made, policy=policy(), now=NOW).statement == STATEMENT.model_dump()
+        attestation = dstack.attest(STATEMENT, AUTHORITY.collateral(NOW))
+    assert verify(attestation, policy=policy(), now=NOW).statement == STATEMENT.model_dump()
 
 
 def test_what_it_is(socket: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DSTACK_SIMULATOR_ENDPOINT", str(socket))
     with Dstack() as dstack:
-        found = dstack.info()
-    assert found.compose_hash == MACHINE.compose_hash.hex()
-    assert found.app_id == MACHINE.app_id.hex()
-    assert "not a KMS" in found.key_provider
+        info = dstack.info()
+    assert info.compose_hash == MACHINE.compose_hash.hex()
+    assert info.app_id == MACHINE.app_id.hex()
+    assert "not a KMS" in info.key_provider
 
 
 def test_where_there_is_no_dstack(tmp_path: Path, socket: Path) -> None:

@@ -40,14 +40,14 @@ def given_out(world: EnclaveWorld, at: Any = kit.CLOSED) -> CheckedResults:
     return check_results(world.bounty, attestation, data, now=now, collateral=collateral)
 
 
-def scores(world: EnclaveWorld, found: CheckedResults) -> dict[str, int | None]:
+def scores(world: EnclaveWorld, results: CheckedResults) -> dict[str, int | None]:
     """Participant → BPS; None where it is unjudged."""
-    assert found.batch is not None
+    assert results.batch is not None
     rules, bps = world.bounty.rules, dict[str, int | None]()
-    for record in found.batch.records:
+    for record in results.batch.records:
         assert isinstance(record, Rubric)
-        made = judge(record.baseline, record.checks, record.verdict, rules) if record.outcome == "judged" else None
-        bps[record.participant] = None if made is None else made.bps
+        grade = judge(record.baseline, record.checks, record.verdict, rules) if record.outcome == "judged" else None
+        bps[record.participant] = None if grade is None else grade.bps
     return bps
 
 
@@ -74,21 +74,21 @@ def restart(world: EnclaveWorld) -> None:
 @pytest.mark.full
 def test_the_enclave_may_be_killed_after_every_step(tmp_path: Path) -> None:
     with serve_kit.world(tmp_path) as world:
-        signed, made = kit.handed(world.bounty, kit.P1, kit.solution(GOOD), world.to)
+        signed, sealed = kit.handed(world.bounty, kit.P1, kit.solution(GOOD), world.to)
         taken = world.post("/commitments", signed.envelope)
         restart(world)
         assert world.post("/commitments", signed.envelope) == taken
-        received = world.post("/submissions", made.file)
+        received = world.post("/submissions", sealed.file)
         restart(world)
-        assert world.post("/submissions", made.file) == received
+        assert world.post("/submissions", sealed.file) == received
         wait(lambda: quoted(world) == 1, "a judgement")
         kept = [path.read_bytes() for path in (world.place / "enclave/judgements").iterdir()]
         restart(world)
-        found = given_out(world)
-        assert scores(world, found) == {kit.P1: BPS[GOOD]}
+        results = given_out(world)
+        assert scores(world, results) == {kit.P1: BPS[GOOD]}
         before = (world.place / "enclave/results.json").read_bytes()
         restart(world)
-        assert given_out(world).statement == found.statement
+        assert given_out(world).statement == results.statement
         assert (world.place / "enclave/results.json").read_bytes() == before
         assert [path.read_bytes() for path in (world.place / "enclave/judgements").iterdir()] == kept
 
@@ -184,9 +184,9 @@ def test_answers_that_stay_malformed_are_no_answers_and_hold_nobody_up(tmp_path:
     with serve_kit.world(tmp_path, script=script) as world:
         for participant, text in TEXTS.items():
             world.hand_in(participant, text)
-        found = given_out(world)
-        assert scores(world, found) == WHOLE | {kit.P2: None}
-        assert {row.participant: row.state for row in found.rows}[kit.P2] == "unjudged"
+        results = given_out(world)
+        assert scores(world, results) == WHOLE | {kit.P2: None}
+        assert {row.participant: row.state for row in results.rows}[kit.P2] == "unjudged"
 
 
 @pytest.mark.full
@@ -226,21 +226,21 @@ def test_a_dstack_that_stays_away_leaves_it_unjudged(tmp_path: Path) -> None:
 
 @contextmanager
 def connected(world: EnclaveWorld) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX) as made:
-        made.settimeout(serve_kit.MINUTE)
-        made.connect(str(world.listen))
-        yield made
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(serve_kit.MINUTE)
+        connection.connect(str(world.listen))
+        yield connection
 
 
 def raw(world: EnclaveWorld, data: bytes, *, close: bool = False) -> bytes:
     """What is answered to bytes; close: the connection is closed after them."""
-    with connected(world) as made:
+    with connected(world) as connection:
         with suppress(BrokenPipeError, ConnectionResetError):
-            made.sendall(data)
+            connection.sendall(data)
             if close:
                 return b""
             answer = b""
-            while piece := made.recv(65_536):
+            while piece := connection.recv(65_536):
                 answer += piece
             return answer
         return b""
@@ -253,8 +253,8 @@ def head(path: str, length: int, how: str = "POST") -> bytes:
 @pytest.mark.full
 def test_what_does_not_arrive_whole_is_not_taken(tmp_path: Path) -> None:
     with serve_kit.world(tmp_path) as world:
-        signed, made = kit.handed(world.bounty, kit.P1, kit.solution(GOOD), world.to)
-        for path, body in (("/commitments", signed.envelope), ("/submissions", made.file)):
+        signed, sealed = kit.handed(world.bounty, kit.P1, kit.solution(GOOD), world.to)
+        for path, body in (("/commitments", signed.envelope), ("/submissions", sealed.file)):
             for part in (0, 1, len(body) // 2, len(body) - 1):
                 raw(world, head(path, len(body)) + body[:part], close=True)
             assert world.status()["received"] == 0

@@ -48,10 +48,10 @@ def test_what_is_asked_is_answered(house: kit.House) -> None:
         assert (bounty["digest"], bounty["problem"]) == (house.bounty.digest, house.bounty.problem)
         stated = (await client.get("/attestation")).json()["statement"]
         assert stated == service.ready().desk.identity.statement.model_dump()
-        signed, made = kit.handed(house.bounty, kit.P1, kit.solution(), service.ready().desk.identity.seal.public)
-        assert code_of(await client.post("/submissions", content=made.file)) == "no-commitment"
+        signed, sealed = kit.handed(house.bounty, kit.P1, kit.solution(), service.ready().desk.identity.seal.public)
+        assert code_of(await client.post("/submissions", content=sealed.file)) == "no-commitment"
         assert (await client.post("/commitments", content=signed.envelope)).status_code == 200
-        answer = await client.post("/submissions", content=made.file)
+        answer = await client.post("/submissions", content=sealed.file)
         assert answer.json()["payloadType"] == "application/vnd.in-toto+json"
         assert answer.headers["cache-control"] == "no-store"
         for who in (kit.P1, signed.digest):
@@ -100,9 +100,9 @@ def test_trouble_of_ours_is_said_to_be_ours_and_no_more(house: kit.House, monkey
         answer = await client.post("/commitments", content=b"{}")
         assert code_of(answer) == "internal"
         assert "secret" not in answer.text
-        signed, made = kit.handed(house.bounty, kit.P1, kit.solution(), service.ready().desk.identity.seal.public)
+        signed, sealed = kit.handed(house.bounty, kit.P1, kit.solution(), service.ready().desk.identity.seal.public)
         (house.place / "participants.csv").write_text("nonsense\n")
-        assert code_of(await client.post("/submissions", content=made.file)) == "internal"
+        assert code_of(await client.post("/submissions", content=sealed.file)) == "internal"
         assert signed.digest
 
     served(house, act)

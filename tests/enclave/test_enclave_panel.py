@@ -48,15 +48,15 @@ def test_a_quote_binds_every_answer(house: kit.House) -> None:
         await kit.until(lambda: work.finished)
         return await given_out(house, service)
 
-    found = house.run(act)
-    assert RESULTS_STATEMENT.read(json.dumps(found["statement"]).encode()).predicate["submissions"][0]["state"] == "judged"
-    made = batch.read(found["batch"].encode())
-    batch.check_signature(made, public(made.statement.validator))
-    (record,) = made.records
+    results = house.run(act)
+    assert RESULTS_STATEMENT.read(json.dumps(results["statement"]).encode()).predicate["submissions"][0]["state"] == "judged"
+    signed_batch = batch.read(results["batch"].encode())
+    batch.check_signature(signed_batch, public(signed_batch.statement.validator))
+    (record,) = signed_batch.records
     assert isinstance(record, Rubric)
     assert record.panel is not None
     assert [(answer.checks["C1"], answer.checks["C2"]) for answer in record.panel] == [(True, True), (True, False), (True, True)]
-    (document,), (quote,) = found["judgements"], found["attestations"]
+    (document,), (quote,) = results["judgements"], results["attestations"]
     assert (record.attestation, len(document["answers"])) == (digest(document), 3)
     assert proofs.contradiction(document, record, house.bounty) is None
     attestation, now = parse_attestation(json.dumps(quote).encode()), int(kit.BEFORE.timestamp())

@@ -38,15 +38,15 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> kit.House:
     pin = f'\n[enclave]\ncompose_hash = "{machine.compose_hash.hex()}"\ndevelopment = true\n'
     place = kit.bounty_folder(tmp_path / "bounty", more=pin)
     access.make_ledger(place, "example.org/sorting", kit.LOG)
-    made = kit.House(place)
+    house = kit.House(place)
     for text, yes, verdict in (
         (FIRST, ("C1", "C2"), "COHERENT"),
         (SECOND, ("C1",), "ELEGANT"),
         (THIRD, ("C1",), "COHERENT"),
         (LOST, ("C2",), "COHERENT"),
     ):
-        made.script[text] = kit.judgement(made.bounty, kit.solution(text), yes, verdict)
-    return made
+        house.script[text] = kit.judgement(house.bounty, kit.solution(text), yes, verdict)
+    return house
 
 
 async def given_out(house: kit.House, service: Service) -> tuple[bytes, bytes]:
@@ -63,9 +63,9 @@ def verdicts(house: kit.House, attestation: bytes, data: bytes) -> CheckedResult
     return check_results(house.bounty, parse_attestation(attestation), data, now=NOW, collateral=collateral)
 
 
-def settle(house: kit.House, found: CheckedResults) -> bytes:
+def settle(house: kit.House, results: CheckedResults) -> bytes:
     """Collect and settle; what a release is asked for with."""
-    collect.write_results(house.bounty, found)
+    collect.write_results(house.bounty, results)
     with open_ledger(house.place) as ledger:
         settling.settle(ledger, kit.LOG, 1)
     return sponsor.release_request(house.place, None, None, None)
@@ -75,27 +75,27 @@ def test_only_winners_are_released_and_only_after_settlement(house: kit.House) -
     async def act(service: Service) -> tuple[bytes, CheckedResults, bytes]:
         for asked in (b"{}", canonical({"receipt": {}, "settlement": {}})):
             rejected(RejectionCode.NOT_YET, partial(service.release, asked))
-        found = verdicts(house, *await given_out(house, service))
+        results = verdicts(house, *await given_out(house, service))
         rejected(RejectionCode.MALFORMED, lambda: service.release(b"{}"))
-        asked = settle(house, found)
+        asked = settle(house, results)
         first, again = service.release(asked), service.release(asked)
         assert first != again  # sealed anew
         assert sealing.parse_sealed(first).open(kit.SPONSOR) == sealing.parse_sealed(again).open(kit.SPONSOR)
-        return first, found, asked
+        return first, results, asked
 
-    data, found, _ = house.run(act)
+    data, results, _ = house.run(act)
     whole = sealing.parse_sealed(data).open(kit.SPONSOR)
     assert base64.b64encode(kit.solution(FIRST).data) in whole
     for text in (THIRD, LOST):
         assert text.encode() not in whole
         assert base64.b64encode(kit.solution(text).data) not in whole
     released = sponsor.open_release(house.bounty, sealing.parse_sealed(data), kit.SPONSOR)
-    assert {one.participant: one.solution.files["answer.md"] for one in released} == {kit.P1: FIRST, kit.P2: SECOND}
+    assert {winner.participant: winner.solution.files["answer.md"] for winner in released} == {kit.P1: FIRST, kit.P2: SECOND}
     assert released[0].quotes["C1"] == FIRST or released[1].quotes["C1"] == FIRST
     written = sponsor.write_released(house.bounty, released, kit.SPONSOR)
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in written)
     assert sorted(path.parent.name for path in written) == ["solutions", "solutions", "transcripts", "transcripts"]
-    assert {row.state for row in found.rows} == {"judged"}
+    assert {row.state for row in results.rows} == {"judged"}
     assert FIRST not in repr(released)
 
 
@@ -161,8 +161,8 @@ def forge(settlement: dict[str, Any], signer: keys.PrivateKey, bounty: Bounty) -
     tree = merkle.Tree([leaf_hash(sha256(payload).digest())])
     key = log.log_key("example.org/sorting", signer.public)
     checkpoint = log.sign_checkpoint(1, tree.root(), key, signer)
-    made = statements.receipt_document(canonical(sign_envelope(payload, signer)), tree.inclusion(0), checkpoint)
-    return canonical({"receipt": made, "settlement": settlement})
+    receipt = statements.receipt_document(canonical(sign_envelope(payload, signer)), tree.inclusion(0), checkpoint)
+    return canonical({"receipt": receipt, "settlement": settlement})
 
 
 def test_a_log_that_pays_losers_has_none_of_them_released(house: kit.House) -> None:
@@ -175,8 +175,8 @@ def test_a_log_that_pays_losers_has_none_of_them_released(house: kit.House) -> N
         lying["payouts"] = [rows[0] | {"participant": participant} for participant in (kit.P4, kit.P3, kit.P2)]
         return service.release(forge(lying, kit.LOG, house.bounty))
 
-    found = json.loads(sealing.parse_sealed(house.run(act)).open(kit.SPONSOR))
-    assert [row["participant"] for row in found["solutions"]] == [kit.P2]
+    release = json.loads(sealing.parse_sealed(house.run(act)).open(kit.SPONSOR))
+    assert [row["participant"] for row in release["solutions"]] == [kit.P2]
 
 
 def test_a_bounty_that_names_no_log_releases_nothing(tmp_path: Path) -> None:
@@ -203,9 +203,9 @@ def test_what_was_released_is_checked_against_what_was_published(house: kit.Hous
     plain = json.loads(sealing.parse_sealed(data).open(kit.SPONSOR))
 
     def again(change: Callable[[dict[str, Any]], object]) -> sealing.SealedFile:
-        said = copy.deepcopy(plain)
-        change(said["solutions"][0])
-        return sealing.seal_bytes("release", canonical(said), kit.SPONSOR.public, bounty=house.bounty.digest)
+        document = copy.deepcopy(plain)
+        change(document["solutions"][0])
+        return sealing.seal_bytes("release", canonical(document), kit.SPONSOR.public, bounty=house.bounty.digest)
 
     assert len(sponsor.open_release(house.bounty, again(lambda row: row), kit.SPONSOR)) == 2
     changes: list[Callable[[dict[str, Any]], object]] = [
@@ -234,8 +234,8 @@ def test_what_was_collected_settles_and_says_when_it_was_committed(house: kit.Ho
     async def act(service: Service) -> CheckedResults:
         return verdicts(house, *await given_out(house, service))
 
-    found = house.run(act)
-    written = collect.write_results(house.bounty, found)
+    results = house.run(act)
+    written = collect.write_results(house.bounty, results)
     assert (house.place / "validators.csv").read_text() == f"key,stake,name\n{kit.identity(house.bounty).validator},1,enclave\n"
     rows = {row.fields["key"]: row.fields for row in csvs.read(house.place / "participants.csv", csvs.PARTICIPANTS)}
     assert {key: (row["submission"], row["submitted_at"]) for key, row in rows.items()} == {
@@ -243,7 +243,7 @@ def test_what_was_collected_settles_and_says_when_it_was_committed(house: kit.Ho
     }
     assert all(path.exists() for path in written)
     before = {path: path.read_bytes() for path in written}
-    assert set(collect.write_results(house.bounty, found)) <= set(written)
+    assert set(collect.write_results(house.bounty, results)) <= set(written)
     assert {path: path.read_bytes() for path in written} == before
 
 
@@ -251,9 +251,9 @@ def test_without_a_ledger_the_records_are_evidence(house: kit.House) -> None:
     async def act(service: Service) -> CheckedResults:
         return verdicts(house, *await given_out(house, service))
 
-    found = house.run(act)
+    results = house.run(act)
     (house.place / config.FILE).unlink()
-    written = collect.write_results(house.bounty, found)
+    written = collect.write_results(house.bounty, results)
     (file,) = (path for path in written if path.suffix == ".jsonl")
     assert file.parent.name == "evidence"
     assert len(file.read_bytes().splitlines()) == 4
@@ -267,14 +267,14 @@ def test_other_validators_stay_and_the_enclave_is_asked_for(house: kit.House) ->
     async def act(service: Service) -> CheckedResults:
         return verdicts(house, *await given_out(house, service))
 
-    found = house.run(act)
+    results = house.run(act)
     other = keys.read(b"55" * 32).public.raw.hex()
     (house.place / "validators.csv").write_text(f"key,stake,name\n{other},5,val\n")
     with pytest.raises(BadInput, match=r"does not have the enclave among the validators; add a row .*,1,enclave"):
-        collect.write_results(house.bounty, found)
+        collect.write_results(house.bounty, results)
     assert not (house.place / "judgements").exists()
     (house.place / "validators.csv").write_text(f"key,stake,name\n{other},5,val\n{kit.identity(house.bounty).validator},9,tee\n")
-    collect.write_results(house.bounty, found)
+    collect.write_results(house.bounty, results)
     assert ",9,tee" in (house.place / "validators.csv").read_text()
 
 
@@ -292,30 +292,32 @@ def test_results_are_believed_as_they_were_given_out_and_in_no_other_form(house:
             check_results(bounty or house.bounty, parse_attestation(attestation), canonical(what), now=NOW, collateral=collateral)
 
     def signed(change: Callable[[dict[str, Any]], object], signer: keys.PrivateKey = identity.signer) -> dict[str, Any]:
-        said = copy.deepcopy(RESULTS_STATEMENT.read(canonical(plain["statement"])).predicate)
-        change(said)
-        return {**plain, "statement": json.loads(RESULTS_STATEMENT.make(house.bounty.digest, said, signer).envelope)}
+        predicate = copy.deepcopy(RESULTS_STATEMENT.read(canonical(plain["statement"])).predicate)
+        change(predicate)
+        return {**plain, "statement": json.loads(RESULTS_STATEMENT.make(house.bounty.digest, predicate, signer).envelope)}
 
     check_results(house.bounty, parse_attestation(attestation), canonical(plain), now=NOW, collateral=collateral)
     wrongs: tuple[Any, ...] = ({}, [], plain | {"more": 1}, plain | {"schema": "x"}, plain | {"batch": 1})
     for wrong in wrongs:
         refused(wrong, "is not what an enclave gives out")
     refused(plain | {"statement": {}}, "statement")
-    refused(signed(lambda said: said, kit.LOG), "statement: it is not signed by the key")
-    refused(signed(lambda said: said["submissions"].append(said["submissions"][0])), "a participant is there twice")
+    refused(signed(lambda predicate: predicate, kit.LOG), "statement: it is not signed by the key")
+    refused(
+        signed(lambda predicate: predicate["submissions"].append(predicate["submissions"][0])), "a participant is there twice"
+    )
     late = "2031-01-01T00:00:00Z"
-    refused(signed(lambda said: said["submissions"][0].update(committed_at=late)), "a commitment came late")
-    refused(signed(lambda said: said["submissions"][0].update(received_at=late)), "a solution came late")
-    refused(signed(lambda said: said["submissions"][0].update(state="refused")), "contradicts its solution")
-    refused(signed(lambda said: said["submissions"].pop()), "its records are not one for each solution")
-    refused(signed(lambda said: said.update(batch=None)), "it is of another digest")
-    refused(signed(lambda said: said.update(epoch=2)), "it is of another epoch")
+    refused(signed(lambda predicate: predicate["submissions"][0].update(committed_at=late)), "a commitment came late")
+    refused(signed(lambda predicate: predicate["submissions"][0].update(received_at=late)), "a solution came late")
+    refused(signed(lambda predicate: predicate["submissions"][0].update(state="refused")), "contradicts its solution")
+    refused(signed(lambda predicate: predicate["submissions"].pop()), "its records are not one for each solution")
+    refused(signed(lambda predicate: predicate.update(batch=None)), "it is of another digest")
+    refused(signed(lambda predicate: predicate.update(epoch=2)), "it is of another epoch")
     refused(plain | {"batch": None}, "there is no evidence of what was handed in")
     refused(plain | {"batch": plain["batch"][:-1]}, "batch: ")
     refused(plain | {"batch": plain["batch"].replace("COHERENT", "ELEGANT ")}, "batch: ")
     refused(plain | {"judgements": plain["judgements"][1:]}, "there is none for a record")
     refused(plain | {"attestations": plain["attestations"][1:]}, "a judgement has no quote")
-    swapped = [one | {"quote": plain["attestations"][0]["quote"]} for one in plain["attestations"]]
+    swapped = [document | {"quote": plain["attestations"][0]["quote"]} for document in plain["attestations"]]
     refused(plain | {"attestations": swapped}, "report_data")
     refused(plain | {"judgements": [*plain["judgements"], plain["judgements"][0] | {"verdict": "FLAWED"}]}, "has no quote")
     other = copy.deepcopy(house.bounty)
@@ -341,7 +343,7 @@ def test_records_that_say_something_else_than_their_judgement_are_refused(house:
     attestation, data = house.run(act)
     plain, identity = json.loads(data), kit.identity(house.bounty)
     records = [record.model_copy(update={"verdict": "EXCEPTIONAL"}) for record in batch.read(plain["batch"].encode()).records]
-    made = batch.make(
+    signed_batch = batch.make(
         records,
         origin=house.bounty.origin,
         competition="sorting",
@@ -349,9 +351,9 @@ def test_records_that_say_something_else_than_their_judgement_are_refused(house:
         signer=identity.signer,
         validator=identity.validator,
     )
-    said = RESULTS_STATEMENT.read(canonical(plain["statement"])).predicate | {"batch": made.digest}
-    statement = json.loads(RESULTS_STATEMENT.make(house.bounty.digest, said, identity.signer).envelope)
-    lying = canonical(plain | {"batch": made.data.decode(), "statement": statement})
+    predicate = RESULTS_STATEMENT.read(canonical(plain["statement"])).predicate | {"batch": signed_batch.digest}
+    statement = json.loads(RESULTS_STATEMENT.make(house.bounty.digest, predicate, identity.signer).envelope)
+    lying = canonical(plain | {"batch": signed_batch.data.decode(), "statement": statement})
     with pytest.raises(Refused, match=r"judgements: .*a record has another verdict"):
         verdicts(house, attestation, lying)
 

@@ -70,13 +70,13 @@ def world_get(world: EnclaveWorld, path: str) -> bytes:
 
 def _collect(world: EnclaveWorld) -> dict[str, list[dict[str, str]]]:
     words = ("enclave", "collect", world.place, "--from", world.url, "--collateral", world.collateral)
-    found: dict[str, list[dict[str, str]]] = json.loads(output(*words, "--json"))
+    collected: dict[str, list[dict[str, str]]] = json.loads(output(*words, "--json"))
     before = _files(world.place)
-    assert json.loads(output(*words, "--json"))["submissions"] == found["submissions"]  # again changes nothing
+    assert json.loads(output(*words, "--json"))["submissions"] == collected["submissions"]  # again changes nothing
     assert _files(world.place) == before
     assert "collected" in run(*words).stdout
     _verified(world)
-    return found
+    return collected
 
 
 def _verified(world: EnclaveWorld) -> None:
@@ -102,9 +102,9 @@ def _files(place: Path) -> dict[str, bytes]:
 
 
 def _settle_and_release(world: EnclaveWorld, tmp_path: Path) -> None:
-    told = json.loads(output("settle", world.place, "--epoch", "1", "--json"))
-    assert [row["bps"] for row in told["agreed"]] == [10000, 8000, 2000, 0]
-    paid = {row["participant"]: int(row["gross"]) for row in told["payouts"]}
+    settlement = json.loads(output("settle", world.place, "--epoch", "1", "--json"))
+    assert [row["bps"] for row in settlement["agreed"]] == [10000, 8000, 2000, 0]
+    paid = {row["participant"]: int(row["gross"]) for row in settlement["payouts"]}
     assert paid == {kit.P1: 600, kit.P2: 400}
     bundle = tmp_path / "epoch-1"
     run("export", "epoch", world.place, "1", "-o", bundle)
@@ -136,11 +136,11 @@ def _nothing_leaked(world: EnclaveWorld) -> None:
     for kind in ("x25519", "ed25519"):
         secrets.append(machine.key(f"assay/{world.bounty.digest[7:]}/{kind}", "")[0])
     secrets += [identity.seal.opener().private_bytes_raw(), *identity.signer.to_file().splitlines()[1:-1]]
-    spelt = {one for secret in secrets for one in (secret, secret.hex().encode(), base64.b64encode(secret)[:-4])}
+    spelt = {spelling for secret in secrets for spelling in (secret, secret.hex().encode(), base64.b64encode(secret)[:-4])}
     for place in (world.place / "enclave", world.cwd, world.temporary, world.enclave.log, world.dstack.log, world.model.log):
         for path in [place, *place.rglob("*")] if place.is_dir() else [place]:
             data = path.read_bytes() if path.is_file() else b""
-            assert [one for one in spelt if one in data] == [], path
+            assert [spelling for spelling in spelt if spelling in data] == [], path
     assert list(world.temporary.iterdir()) == []
     assert list(world.cwd.iterdir()) == []
 
@@ -150,13 +150,13 @@ def test_a_sealed_problem_is_read_by_the_enclave_alone(tmp_path: Path) -> None:
     problem = tmp_path / "problem.md"
     problem.write_text("Write down how to sort. Mark 7Q-problem-private.")
     line = output("seal", tmp_path, "--problem", problem, columns=500).strip()
-    said = json.loads(output("seal", tmp_path, "--problem", problem, "--json"))
-    assert line == f'problem = {{ sealed = "problem.sealed", digest = "{said["problem"]["digest"]}" }}'
+    printed = json.loads(output("seal", tmp_path, "--problem", problem, "--json"))
+    assert line == f'problem = {{ sealed = "problem.sealed", digest = "{printed["problem"]["digest"]}" }}'
     with serve_kit.world(tmp_path, bounty={"changes": {'problem = "Write down how to sort a list."': line}}) as world:
         answer = tmp_path / "answer.md"
         answer.write_text(GOOD)
         assert world.hand_in(kit.P1, GOOD).files["answer.md"] == GOOD
-        wait(lambda: any("problem" in one for one in world.status()["troubles"]), "trouble")
+        wait(lambda: any("problem" in trouble for trouble in world.status()["troubles"]), "trouble")
         words = ("seal", world.place, "--url", world.url, "--collateral", world.collateral, "--problem")
         other = tmp_path / "other.md"
         other.write_text("Another problem.")

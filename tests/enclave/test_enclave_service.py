@@ -35,22 +35,22 @@ async def given_out(house: kit.House, service: Service) -> dict[str, Any]:
     """The results, once the time for solutions is over."""
     house.clock.now = kit.CLOSED
     await kit.until(lambda: service.results)
-    found: dict[str, Any] = json.loads(service.given_out().data)
-    return found
+    results: dict[str, Any] = json.loads(service.given_out().data)
+    return results
 
 
-def statement(found: dict[str, Any]) -> dict[str, Any]:
-    return RESULTS_STATEMENT.read(json.dumps(found["statement"]).encode()).predicate
+def statement(results: dict[str, Any]) -> dict[str, Any]:
+    return RESULTS_STATEMENT.read(json.dumps(results["statement"]).encode()).predicate
 
 
-def states(found: dict[str, Any]) -> dict[str, str]:
-    return {row["participant"]: row["state"] for row in statement(found)["submissions"]}
+def states(results: dict[str, Any]) -> dict[str, str]:
+    return {row["participant"]: row["state"] for row in statement(results)["submissions"]}
 
 
-def records(found: dict[str, Any]) -> dict[str, Rubric]:
-    made = batch.read(found["batch"].encode())
-    batch.check_signature(made, public(made.statement.validator))
-    return {record.participant: record for record in made.records if isinstance(record, Rubric)}
+def records(results: dict[str, Any]) -> dict[str, Rubric]:
+    signed_batch = batch.read(results["batch"].encode())
+    batch.check_signature(signed_batch, public(signed_batch.statement.validator))
+    return {record.participant: record for record in signed_batch.records if isinstance(record, Rubric)}
 
 
 def rejected(code: RejectionCode, act: Any) -> None:
@@ -72,25 +72,25 @@ def test_results_are_given_out_when_nothing_more_can_come(house: kit.House) -> N
         house.clock.now = service.times.solutions
         await asyncio.sleep(0.05)
         rejected(RejectionCode.NOT_YET, service.given_out)
-        found = await given_out(house, service)
+        results = await given_out(house, service)
         assert json.loads(service.about(kit.P1))["state"] == "judged"
         rows = json.loads(service.status())["judgements"]
         assert [(row["cost"], row["milliseconds"], row["tries"]) for row in rows] == [(7, 1200, 3)] * 2
-        return found
+        return results
 
-    found = house.run(act)
-    said, made = statement(found), records(found)
-    assert states(found) == {kit.P1: "judged", kit.P2: "judged"}
-    assert found["batch"] is not None
-    assert said["batch"] == batch.read(found["batch"].encode()).digest
-    assert {one.attestation for one in made.values()} == {digest(one) for one in found["judgements"]}
+    results = house.run(act)
+    predicate, rubrics = statement(results), records(results)
+    assert states(results) == {kit.P1: "judged", kit.P2: "judged"}
+    assert results["batch"] is not None
+    assert predicate["batch"] == batch.read(results["batch"].encode()).digest
+    assert {rubric.attestation for rubric in rubrics.values()} == {digest(document) for document in results["judgements"]}
     signer = kit.identity(house.bounty).signer.public
-    for one in found["attestations"]:
-        attestation = parse_attestation(json.dumps(one).encode())
+    for document in results["attestations"]:
+        attestation = parse_attestation(json.dumps(document).encode())
         now = int(kit.BEFORE.timestamp())
         collateral = house.dstack.machine.authority.collateral(now)
         named = str(attestation.statement.model_dump()["judgement"])
-        assert named in {row.attestation for row in made.values()}
+        assert named in {row.attestation for row in rubrics.values()}
         bounty = kit.with_enclave(house.bounty, house.dstack.machine)
         proofs.check_judgement(bounty, attestation, named, signer.id, now=now, collateral=collateral)
     assert sorted(house.asked) == sorted(TEXTS[:2])
@@ -132,14 +132,14 @@ def test_a_model_that_is_down_keeps_it_waiting_and_no_longer(house: kit.House) -
         house.clock.now = kit.CLOSED
         await asyncio.sleep(0.05)
         rejected(RejectionCode.NOT_YET, service.given_out)
-        told = json.loads(service.status())
-        assert (told["waiting"], told["troubles"]) == (1, ["internal: AssayError"])
+        status = json.loads(service.status())
+        assert (status["waiting"], status["troubles"]) == (1, ["internal: AssayError"])
         assert json.loads(service.about(kit.P1))["state"] == "judging"
         del house.script[TEXTS[0]]
         return await given_out(house, service)
 
-    found = house.run(act)
-    assert states(found) == {kit.P1: "judged", kit.P2: "judged"}
+    results = house.run(act)
+    assert states(results) == {kit.P1: "judged", kit.P2: "judged"}
     assert house.asked.count(TEXTS[1]) == 1
     assert "secret" not in " ".join(house.messages)
 
@@ -157,12 +157,12 @@ def test_what_cannot_be_judged_in_time_is_unjudged_and_holds_nobody_up(house: ki
         await kit.until(lambda: service.results)
         return dict(json.loads(service.given_out().data))
 
-    found = house.run(act)
-    assert states(found) == {kit.P1: "unjudged", kit.P2: "judged"}
-    made = records(found)
-    assert (made[kit.P1].outcome, made[kit.P1].baseline) == ("unjudged", None)
-    assert made[kit.P2].outcome == "judged"
-    assert len(found["judgements"]) == len(found["attestations"]) == 1
+    results = house.run(act)
+    assert states(results) == {kit.P1: "unjudged", kit.P2: "judged"}
+    rubrics = records(results)
+    assert (rubrics[kit.P1].outcome, rubrics[kit.P1].baseline) == ("unjudged", None)
+    assert rubrics[kit.P2].outcome == "judged"
+    assert len(results["judgements"]) == len(results["attestations"]) == 1
 
 
 def test_one_that_never_gets_an_answer_takes_nobodys_place(house: kit.House) -> None:
@@ -204,9 +204,9 @@ def test_without_a_quote_a_judgement_waits_and_then_does_not_count(house: kit.Ho
         await kit.until(lambda: service.results)
         return dict(json.loads(service.given_out().data))
 
-    found = house.run(act)
-    assert states(found) == {kit.P1: "unjudged"}
-    assert records(found)[kit.P1].outcome == "unjudged"
+    results = house.run(act)
+    assert states(results) == {kit.P1: "unjudged"}
+    assert records(results)[kit.P1].outcome == "unjudged"
     assert house.asked == [TEXTS[0]]
 
 
@@ -260,11 +260,11 @@ def test_it_goes_on_after_a_restart_and_judges_nothing_twice(house: kit.House) -
         return service.given_out().data
 
     house.run(begin)
-    found = house.run(go_on)
-    assert states(found) == {kit.P1: "judged", kit.P2: "judged"}
+    results = house.run(go_on)
+    assert states(results) == {kit.P1: "judged", kit.P2: "judged"}
     assert house.asked.count(TEXTS[0]) == 1
     count = len(house.asked)
-    assert json.loads(house.run(after)) == found
+    assert json.loads(house.run(after)) == results
     assert len(house.asked) == count
 
 
@@ -322,19 +322,19 @@ def test_what_was_not_written_was_not_taken(house: kit.House, monkeypatch: pytes
 
 def test_one_solution_of_two_is_judged_once_and_counts_for_who_committed_first(house: kit.House) -> None:
     async def act(service: Service) -> dict[str, Any]:
-        signed, made = kit.handed(house.bounty, kit.P2, kit.solution(TEXTS[0]), service.ready().desk.identity.seal.public)
+        signed, sealed = kit.handed(house.bounty, kit.P2, kit.solution(TEXTS[0]), service.ready().desk.identity.seal.public)
         service.commit(signed.envelope)
         house.clock.now += timedelta(microseconds=1)
         house.hand_in(service, kit.P1, TEXTS[0])
         work = service.ready()
         await kit.until(lambda: work.finished)
-        service.submit(made.file)
+        service.submit(sealed.file)
         return await given_out(house, service)
 
-    found = house.run(act)
+    results = house.run(act)
     assert house.asked == [TEXTS[0]]
-    assert states(found) == {kit.P1: "judged", kit.P2: "judged"}
-    assert list(records(found)) == [kit.P2]
+    assert states(results) == {kit.P1: "judged", kit.P2: "judged"}
+    assert list(records(results)) == [kit.P2]
 
 
 def test_a_clock_that_goes_back_lets_nothing_in(house: kit.House) -> None:
@@ -375,16 +375,16 @@ def test_who_only_committed_and_who_was_refused_is_said(house: kit.House) -> Non
         large = kit.solution("x" * 1001)
         secret, signed = kit.committed(house.bounty, kit.P2, large)
         service.commit(signed.envelope)
-        made = kit.sealed_anyway(house.bounty, secret, large.data, desk.identity.seal.public)
-        rejected(RejectionCode.TOO_LARGE, lambda: service.submit(made.file))
+        sealed = kit.sealed_anyway(house.bounty, secret, large.data, desk.identity.seal.public)
+        rejected(RejectionCode.TOO_LARGE, lambda: service.submit(sealed.file))
         assert json.loads(service.about(kit.P1))["state"] == "committed"
         assert json.loads(service.about(signed.digest))["state"] == "refused"
         return await given_out(house, service)
 
-    found = house.run(act)
-    assert states(found) == {kit.P1: "committed", kit.P2: "refused"}
-    assert found["batch"] is None
-    assert found["judgements"] == []
+    results = house.run(act)
+    assert states(results) == {kit.P1: "committed", kit.P2: "refused"}
+    assert results["batch"] is None
+    assert results["judgements"] == []
 
 
 def test_the_sponsor_gets_answers_and_costs_and_nothing_of_a_text(house: kit.House) -> None:
@@ -393,16 +393,16 @@ def test_the_sponsor_gets_answers_and_costs_and_nothing_of_a_text(house: kit.Hou
         await given_out(house, service)
         return service.sealed_results()
 
-    found = sealing.parse_sealed(house.run(act))
-    plain = found.open(kit.SPONSOR)
+    sealed_results = sealing.parse_sealed(house.run(act))
+    plain = sealed_results.open(kit.SPONSOR)
     assert b"secret" not in plain
     (row,) = json.loads(plain)["judgements"]
-    assert open_results(house.bounty, found, kit.SPONSOR) == [row]
+    assert open_results(house.bounty, sealed_results, kit.SPONSOR) == [row]
     assert row["participant"] == kit.P1
     assert row["checks"] == {"C1": True, "C2": True}
     assert row["measured"]["cost"] == 7
     with pytest.raises(BadInput, match="does not open"):
-        found.open(kit.identity(house.bounty).seal)
+        sealed_results.open(kit.identity(house.bounty).seal)
 
 
 def test_a_bounty_without_a_sponsor_seals_to_nobody(tmp_path: Path) -> None:

@@ -47,8 +47,8 @@ def test_a_commitment_is_the_hash_of_its_parts_each_after_its_length() -> None:
 
 def test_a_commitment_is_signed_by_its_participant(bounty: Bounty) -> None:
     secret, signed = kit.committed(bounty, kit.P1, kit.solution())
-    found = sealing.read_commitment(signed.envelope)
-    assert (found.bounty, found.participant, found.digest) == (bounty.digest, kit.P1, secret.commitment)
+    commitment = sealing.read_commitment(signed.envelope)
+    assert (commitment.bounty, commitment.participant, commitment.digest) == (bounty.digest, kit.P1, secret.commitment)
     again = kit.committed(bounty, kit.P1, kit.solution())[0]
     assert again.commitment != secret.commitment  # another salt
     assert secret.salt not in repr(secret)
@@ -77,17 +77,17 @@ def _envelope(change: Callable[[dict[str, Any]], object], signer: keys.PrivateKe
 @pytest.mark.parametrize(
     ("change", "code"),
     [
-        (lambda said: said, None),
-        (lambda said: said["predicate"].pop("bounty"), RejectionCode.MALFORMED),
-        (lambda said: said["predicate"].update(more=1), RejectionCode.MALFORMED),
-        (lambda said: said["predicate"].update(bounty="sha256:12"), RejectionCode.MALFORMED),
-        (lambda said: said.update(predicateType="assay:evidence/v1"), RejectionCode.MALFORMED),
-        (lambda said: said["subject"].append(said["subject"][0]), RejectionCode.MALFORMED),
-        (lambda said: said["subject"].clear(), RejectionCode.MALFORMED),
-        (lambda said: said["subject"][0].update(name="other"), RejectionCode.MALFORMED),
-        (lambda said: said["predicate"].update(participant="miner-7"), RejectionCode.NO_KEY),
-        (lambda said: said["predicate"].update(participant=f"x25519:{ENCLAVE.public.raw.hex()}"), RejectionCode.NO_KEY),
-        (lambda said: said["predicate"].update(participant=kit.P2), RejectionCode.BAD_SIGNATURE),
+        (lambda statement: statement, None),
+        (lambda statement: statement["predicate"].pop("bounty"), RejectionCode.MALFORMED),
+        (lambda statement: statement["predicate"].update(more=1), RejectionCode.MALFORMED),
+        (lambda statement: statement["predicate"].update(bounty="sha256:12"), RejectionCode.MALFORMED),
+        (lambda statement: statement.update(predicateType="assay:evidence/v1"), RejectionCode.MALFORMED),
+        (lambda statement: statement["subject"].append(statement["subject"][0]), RejectionCode.MALFORMED),
+        (lambda statement: statement["subject"].clear(), RejectionCode.MALFORMED),
+        (lambda statement: statement["subject"][0].update(name="other"), RejectionCode.MALFORMED),
+        (lambda statement: statement["predicate"].update(participant="miner-7"), RejectionCode.NO_KEY),
+        (lambda statement: statement["predicate"].update(participant=f"x25519:{ENCLAVE.public.raw.hex()}"), RejectionCode.NO_KEY),
+        (lambda statement: statement["predicate"].update(participant=kit.P2), RejectionCode.BAD_SIGNATURE),
     ],
 )
 def test_what_is_no_commitment_is_turned_away(change: Callable[[dict[str, Any]], object], code: RejectionCode | None) -> None:
@@ -125,12 +125,12 @@ def test_a_secret_that_is_damaged_does_not_show_itself(bounty: Bounty) -> None:
 def test_a_solution_is_sealed_and_opened(bounty: Bounty) -> None:
     what = kit.solution(SECRET_TEXT)
     secret, _ = kit.committed(bounty, kit.P1, what)
-    made = sealing.seal_solution(bounty, secret, what, ENCLAVE.public)
-    assert sealing.parse_sealed(made.file) == made
-    assert made.file != sealing.seal_solution(bounty, secret, what, ENCLAVE.public).file
-    opened = sealing.open_solution(made, ENCLAVE, secret.commitment)
+    sealed = sealing.seal_solution(bounty, secret, what, ENCLAVE.public)
+    assert sealing.parse_sealed(sealed.file) == sealed
+    assert sealed.file != sealing.seal_solution(bounty, secret, what, ENCLAVE.public).file
+    opened = sealing.open_solution(sealed, ENCLAVE, secret.commitment)
     assert (opened.salt.hex(), opened.solution) == (secret.salt, what)
-    for shown in (repr(made), repr(opened), str(opened)):
+    for shown in (repr(sealed), repr(opened), str(opened)):
         assert SECRET_TEXT not in shown
         assert secret.salt not in shown
 
@@ -150,9 +150,9 @@ def test_nothing_is_sealed_that_would_not_be_judged(bounty: Bounty) -> None:
         sealing.seal_solution(bounty, secret, large, ENCLAVE.public)
 
 
-def _opened(found: SealedFile, committed: str) -> Rejected:
+def _opened(sealed: SealedFile, committed: str) -> Rejected:
     with pytest.raises(Rejected) as caught:
-        sealing.open_solution(found, ENCLAVE, committed)
+        sealing.open_solution(sealed, ENCLAVE, committed)
     assert SECRET_TEXT not in str(caught.value)
     return caught.value
 
@@ -160,8 +160,8 @@ def _opened(found: SealedFile, committed: str) -> Rejected:
 def test_only_the_right_bounty_and_participant_and_key_open(bounty: Bounty) -> None:
     what = kit.solution(SECRET_TEXT)
     secret, _ = kit.committed(bounty, kit.P1, what)
-    made = sealing.seal_solution(bounty, secret, what, ENCLAVE.public)
-    data = base64.b64decode(made.data)
+    sealed = sealing.seal_solution(bounty, secret, what, ENCLAVE.public)
+    data = base64.b64decode(sealed.data)
     for change in (
         {"bounty": OTHER},
         {"participant": kit.P2},
@@ -171,7 +171,7 @@ def test_only_the_right_bounty_and_participant_and_key_open(bounty: Bounty) -> N
         {"data": "%"},
         {"data": ""},
     ):
-        assert _opened(made.model_copy(update=change), secret.commitment).code == RejectionCode.NOT_OPENED
+        assert _opened(sealed.model_copy(update=change), secret.commitment).code == RejectionCode.NOT_OPENED
     to_other = sealing.seal_solution(bounty, secret, what, keys.new(keys.X25519).public)
     assert _opened(to_other, secret.commitment).code == RejectionCode.NOT_OPENED
 
@@ -181,13 +181,13 @@ def test_what_was_not_committed_to_is_turned_away_unread(bounty: Bounty) -> None
     secret, _ = kit.committed(bounty, kit.P1, what)
     other = kit.committed(bounty, kit.P1, what)[0]
 
-    def made(plain: bytes) -> SealedFile:
+    def sealed(plain: bytes) -> SealedFile:
         return sealing.seal_bytes("solution", plain, ENCLAVE.public, bounty=bounty.digest, participant=kit.P1)
 
     text = base64.b64encode(what.data).decode()
     good = {"salt": secret.salt, "solution": text}
-    assert sealing.open_solution(made(canonical(good)), ENCLAVE, secret.commitment).solution == what
-    assert _opened(made(canonical(good)), other.commitment).code == RejectionCode.NOT_COMMITTED
+    assert sealing.open_solution(sealed(canonical(good)), ENCLAVE, secret.commitment).solution == what
+    assert _opened(sealed(canonical(good)), other.commitment).code == RejectionCode.NOT_COMMITTED
     wrongs: tuple[Any, ...] = (
         {"salt": other.salt, "solution": text},
         {"salt": secret.salt[2:], "solution": text},
@@ -200,9 +200,9 @@ def test_what_was_not_committed_to_is_turned_away_unread(bounty: Bounty) -> None
         SECRET_TEXT,
     )
     for wrong in wrongs:
-        assert _opened(made(canonical(wrong)), secret.commitment).code == RejectionCode.NOT_COMMITTED
+        assert _opened(sealed(canonical(wrong)), secret.commitment).code == RejectionCode.NOT_COMMITTED
     for plain in (b"", b"\xff", b"{", SECRET_TEXT.encode()):
-        assert _opened(made(plain), secret.commitment).code == RejectionCode.NOT_COMMITTED
+        assert _opened(sealed(plain), secret.commitment).code == RejectionCode.NOT_COMMITTED
 
 
 @pytest.mark.parametrize(
@@ -221,8 +221,8 @@ def test_what_was_committed_to_may_be_no_solution(bounty: Bounty, data: bytes) -
     submission = f"sha256:{sha256(data).hexdigest()}"
     secret = sealing.new_secret(bounty.digest, kit.P1, submission)
     plain = canonical({"salt": secret.salt, "solution": base64.b64encode(data).decode()})
-    made = sealing.seal_bytes("solution", plain, ENCLAVE.public, bounty=bounty.digest, participant=kit.P1)
-    assert _opened(made, secret.commitment).code == RejectionCode.NO_SOLUTION
+    sealed = sealing.seal_bytes("solution", plain, ENCLAVE.public, bounty=bounty.digest, participant=kit.P1)
+    assert _opened(sealed, secret.commitment).code == RejectionCode.NO_SOLUTION
 
 
 @pytest.mark.parametrize(
@@ -242,17 +242,17 @@ def test_what_was_committed_to_may_be_no_solution(bounty: Bounty, data: bytes) -
 )
 def test_a_sealed_file_is_closed(bounty: Bounty, change: dict[str, Any], why: str) -> None:
     what = kit.solution()
-    _, made = kit.handed(bounty, kit.P1, what, ENCLAVE.public)
+    _, sealed = kit.handed(bounty, kit.P1, what, ENCLAVE.public)
     with pytest.raises(BadInput, match=why):
-        sealing.parse_sealed(canonical(made.document() | change))
+        sealing.parse_sealed(canonical(sealed.document() | change))
     with pytest.raises(BadInput, match="is larger than 100 bytes"):
-        sealing.parse_sealed(made.file, most=100)
+        sealing.parse_sealed(sealed.file, most=100)
 
 
 def test_two_kinds_are_never_taken_for_one_another() -> None:
     data = seal(b"text", ENCLAVE.public, join_parts("assay/sealed/v1", "problem", OTHER, ""))
-    found = SealedFile(kind="problem", bounty=OTHER, to=ENCLAVE.public.id, data=base64.b64encode(data).decode())
-    assert found.open(ENCLAVE) == b"text"
+    sealed = SealedFile(kind="problem", bounty=OTHER, to=ENCLAVE.public.id, data=base64.b64encode(data).decode())
+    assert sealed.open(ENCLAVE) == b"text"
     for change in ({"kind": "results"}, {"kind": "judged"}, {"bounty": f"sha256:{'1' * 64}"}, {"participant": "p"}):
         with pytest.raises(BadInput, match="does not open"):
-            found.model_copy(update=change).open(ENCLAVE)
+            sealed.model_copy(update=change).open(ENCLAVE)

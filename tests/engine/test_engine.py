@@ -156,9 +156,9 @@ class FakeRay:
             self.under_way[number] = args
             return number
 
-        def options(**said: Any) -> Any:
-            self.options.append(said)
-            return SimpleNamespace(remote=partial(submit, asked=said.get("scheduling_strategy")))
+        def options(**given: Any) -> Any:
+            self.options.append(given)
+            return SimpleNamespace(remote=partial(submit, asked=given.get("scheduling_strategy")))
 
         return lambda _what: SimpleNamespace(options=options, remote=lambda *_: None)
 
@@ -169,10 +169,10 @@ class FakeRay:
         args = self.under_way.pop(ref)
         if not args:
             return self.ends(None)
-        found = self.ends(args if self.whole else pickle.loads(Order(*pickle.loads(args[0])).payload))
-        if isinstance(found, Exception):
-            raise found
-        return pickle.dumps(found)
+        outcome = self.ends(args if self.whole else pickle.loads(Order(*pickle.loads(args[0])).payload))
+        if isinstance(outcome, Exception):
+            raise outcome
+        return pickle.dumps(outcome)
 
     def cancel(self, ref: int, *, force: bool) -> None:
         self.cancelled.append(ref)
@@ -233,7 +233,7 @@ def test_what_is_lost_again_and_again_is_an_error_at_last() -> None:
     busy = crew(ray)
     busy.send(1, Errand("x", 60, TRIAL))
     heard = list(itertools.chain.from_iterable(busy.hear(0) for _ in range(LOST + 1)))
-    assert [(one.number, one.final) for one in heard] == [(1, False)]
+    assert [(end.number, end.final) for end in heard] == [(1, False)]
     assert "lost" in heard[0].trouble
 
 
@@ -286,7 +286,7 @@ def test_a_parcel_is_sent_to_a_node_that_lacks_it(tmp_path: Path) -> None:
     for number in (1, 2, 3):
         busy.send(number, Errand("x", 60, TRIAL, {"task": parcel}))
         heard = list(busy.hear(0)) or list(busy.hear(0))
-        assert [one.number for one in heard] == [number]
+        assert [end.number for end in heard] == [number]
     assert enclosed == [True, False, True, False]
 
 

@@ -48,8 +48,8 @@ pytestmark = pytest.mark.slow
 def nodes() -> Iterator[Cluster]:
     """Two nodes, each of which can hold boxes."""
     bubblewrap()
-    with cluster(cpus=depth(1, 2)) as made:  # Ray starts a process for each before anybody needs it
-        yield made
+    with cluster(cpus=depth(1, 2)) as started:  # Ray starts a process for each before anybody needs it
+        yield started
 
 
 TOML = "cpus = 1\n"
@@ -185,8 +185,8 @@ def a_validators_node(nodes: Cluster, place: Path) -> None:
     )
     with running(theirs) as service:
         words = ("node", "validator", place / "mine", "--url", f"{service.address}/small", "--key", node_kit.KEY, "--once")
-        told = output(*words, "--engine", "ray", "--address", nodes.address)
-    assert "judged 4 of 4 (2 fail, 2 pass)" in " ".join(told.split())
+        printed = output(*words, "--engine", "ray", "--address", nodes.address)
+    assert "judged 4 of 4 (2 fail, 2 pass)" in " ".join(printed.split())
     assert [row[:3] for row in sorted(node_kit.stored(theirs))] == [
         *((1, "t1", "fail"), (1, "t1", "pass"), (1, "t2", "fail"), (1, "t2", "pass"))
     ]
@@ -241,7 +241,7 @@ def test_one_bucket_gives_the_turns_of_both_nodes(nodes: Cluster) -> None:
         crew = ray_engine.crew(StationSpec("somewhere:Station", None, rate=60))
         affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
         alive = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
-        tasks = [ray.remote(asked).options(num_cpus=0, scheduling_strategy=affinity(one, soft=False)) for one in alive]
+        tasks = [ray.remote(asked).options(num_cpus=0, scheduling_strategy=affinity(node, soft=False)) for node in alive]
         turns = sorted(itertools.chain.from_iterable(ray.get([task.remote(crew._run) for task in tasks])))
         crew.close(now=False)
     finally:
@@ -281,11 +281,11 @@ def test_a_run_that_stops_when_it_is_decided_does_so_on_nodes(nodes: Cluster, tm
         competition(folder, tasks=4, trials=10, pause=0.0)
         with (folder / "scheme.toml").open("a", encoding="utf-8") as file:
             file.write('[reward]\nmin_score = "0.5"\n[decay]\ncurve = "none"\n')
-    told = json.loads(nodes.run(there, "--until", "paid").end())
+    report = json.loads(nodes.run(there, "--until", "paid").end())
     run(here, V1, RunOptions(jobs=2))
-    assert told["errors"] == []
-    assert told["decided"]["decided"]
-    assert told["decided"]["spared"] == 80 - told["judged"] > 0
+    assert report["errors"] == []
+    assert report["decided"]["decided"]
+    assert report["decided"]["spared"] == 80 - report["judged"] > 0
     judged = Counter(participant for participant, *_ in outcomes(there).elements())
     assert judged["ann"] == 40
     assert 20 < judged["bob"] < 40
@@ -294,5 +294,5 @@ def test_a_run_that_stops_when_it_is_decided_does_so_on_nodes(nodes: Cluster, tm
     )
     assert far == local != {}
     again = json.loads(nodes.run(there, "--until", "paid").end())
-    assert (again["judged"], again["decided"]["spared"]) == (0, told["decided"]["spared"])
+    assert (again["judged"], again["decided"]["spared"]) == (0, report["decided"]["spared"])
     until(lambda: not nodes.left(), f"there is something left: {nodes.left()}")

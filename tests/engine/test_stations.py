@@ -61,9 +61,9 @@ def test_an_archive_is_the_folder(tmp_path: Path) -> None:
 
 
 def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
-    made = tarfile.TarInfo(name)
-    made.type, made.linkname = kind, link
-    return made
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname = kind, link
+    return entry
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_an_archive_puts_nothing_outside(tmp_path: Path, members: list[tarfile.T
     (tmp_path / "there").mkdir()
     file = io.BytesIO()
     with tarfile.TarFile(fileobj=file, mode="w") as archive:
-        for made in members:
-            archive.addfile(made)
+        for entry in members:
+            archive.addfile(entry)
     with pytest.raises(BadInput, match="cannot be unpacked"):
         unpack(file.getvalue(), tmp_path / "there")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["secret", "there"]
@@ -97,8 +97,8 @@ def test_a_file_in_the_place_of_a_link_goes_nowhere(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     file = io.BytesIO()
     with tarfile.TarFile(fileobj=file, mode="w") as archive:
-        for made in (member("sub", tarfile.SYMTYPE, "../out"), member("sub/x.txt")):
-            archive.addfile(made)
+        for entry in (member("sub", tarfile.SYMTYPE, "../out"), member("sub/x.txt")):
+            archive.addfile(entry)
     with pytest.raises((BadInput, OSError)):
         unpack(file.getvalue(), tmp_path / "there")
     assert list((tmp_path / "out").iterdir()) == []

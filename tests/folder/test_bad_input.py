@@ -69,7 +69,7 @@ RECORDS += [(kind, field, value, "") for kind, pairs in JSON_FLOATS.items() for 
 @pytest.mark.parametrize(("kind", "field", "value", "message"), RECORDS)
 def test_a_record_on_a_line_and_in_a_case(tmp_path: Path, kind: str, field: str, value: Any, message: str) -> None:
     wrong = record(kind) | {field: value}
-    wrong = {name: one for name, one in wrong.items() if one is not ...}
+    wrong = {name: content for name, content in wrong.items() if content is not ...}
     place = small_folder.make(tmp_path, kind, evidence=lines([record(kind, validator="v2"), wrong]))
     with pytest.raises(BadInput) as error:
         folder.read(place)

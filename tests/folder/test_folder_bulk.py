@@ -49,7 +49,7 @@ def write(path: Path, records: Sequence[Record], **types: pa.DataType) -> Path:
 @st.composite
 def evidence(draw: st.DrawFn) -> list[Record]:
     """Records with what is rare made common: repeated keys, other submissions, unknown tasks, trials and epochs out of range."""
-    one = st.fixed_dictionaries(
+    usual = st.fixed_dictionaries(
         {
             "validator": KEYS,
             "participant": st.sampled_from(["m1", "m2", "m3", "m4"]),
@@ -68,7 +68,7 @@ def evidence(draw: st.DrawFn) -> list[Record]:
         for task in ("t1", "t2", "t3")
         for trial in (1, 2)
     ]
-    records = whole + [small_folder.record(**fields) for fields in draw(st.lists(one, max_size=14))]
+    records = whole + [small_folder.record(**fields) for fields in draw(st.lists(usual, max_size=14))]
     if draw(st.booleans()):
         records += [dict(record) for record in draw(st.lists(st.sampled_from(records), max_size=4))] if records else []
     if draw(st.booleans()):
@@ -87,11 +87,11 @@ def outcome(path: Path, epoch: int) -> Scored | type[BadInput]:
     return score(inputs.evidence, frame(inputs), inputs.scheme.score)
 
 
-def assert_equal(one: Scored, other: Scored) -> None:
+def assert_equal(scored: Scored, other: Scored) -> None:
     for name in ("scores", "counting", "incomplete", "missing", "passes"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), name)
-    assert one.first == other.first
-    for name, values in one.work.items():
+        np.testing.assert_array_equal(getattr(scored, name), getattr(other, name), name)
+    assert scored.first == other.first
+    for name, values in scored.work.items():
         np.testing.assert_array_equal(values, other.work[name], name)
 
 
@@ -140,11 +140,11 @@ def test_parquet_gives_what_json_lines_give(
         write(as_parquet / "evidence/b.parquet", records[cut:])
         if cut:
             write(as_parquet / "evidence/a.parquet", records[:cut])
-        found, expected = outcome(as_parquet, epoch), outcome(as_lines, epoch)
-    if isinstance(found, Scored) and isinstance(expected, Scored):
-        assert_equal(found, expected)
+        actual, expected = outcome(as_parquet, epoch), outcome(as_lines, epoch)
+    if isinstance(actual, Scored) and isinstance(expected, Scored):
+        assert_equal(actual, expected)
     else:
-        assert found == expected
+        assert actual == expected
 
 
 @pytest.mark.parametrize("field", ["image", "work", "observed_at", "outcome"])
@@ -157,10 +157,10 @@ def test_records_of_one_key_that_differ_in_any_field_are_refused(field: str, tmp
         lines = small_folder.make(tmp_path / f"lines{number}", evidence=small_folder.lines(records))
         columns = small_folder.make(tmp_path / f"columns{number}", evidence=None)
         write(columns / "evidence/a.parquet", records)
-        found, expected = outcome(columns, 3), outcome(lines, 3)
-        assert (found is BadInput) == (expected is BadInput) == (number == 0)
-        if isinstance(found, Scored) and isinstance(expected, Scored):
-            assert_equal(found, expected)
+        actual, expected = outcome(columns, 3), outcome(lines, 3)
+        assert (actual is BadInput) == (expected is BadInput) == (number == 0)
+        if isinstance(actual, Scored) and isinstance(expected, Scored):
+            assert_equal(actual, expected)
 
 
 def footer(data: bytes) -> int:
@@ -168,10 +168,10 @@ def footer(data: bytes) -> int:
     return len(data) - 8 - int.from_bytes(data[-8:-4], "little")
 
 
-def write_lying(path: Path, true: pa.Table, told: pa.Table) -> None:
+def write_lying(path: Path, true: pa.Table, claimed: pa.Table) -> None:
     """Write a file with the rows of one table, and the footer of another whose values have the same lengths."""
     files = []
-    for of in (true, told):
+    for of in (true, claimed):
         pq.write_table(of, path, row_group_size=8, compression="none", use_dictionary=False)
         files.append(path.read_bytes())
     data, other = files
@@ -207,16 +207,16 @@ def test_what_a_footer_says_of_the_rows_decides_nothing(field: str, way: Any, tm
     true = table(rows)
     values = true.column(field).to_pylist()
     same = {value: way(other for other in values if len(str(other)) == len(str(value))) for value in set(values)}
-    told = true.set_column(
+    claimed = true.set_column(
         true.schema.get_field_index(field), field, pa.array([same[value] for value in values], true.schema.field(field).type)
     )
     lines = small_folder.make(tmp_path / "lines", evidence=small_folder.lines(rows), **shape)
     columns = small_folder.make(tmp_path / "columns", evidence=None, **shape)
-    write_lying(columns / "evidence/a.parquet", true, told)
-    found, expected = outcome(columns, 3), outcome(lines, 3)
-    assert isinstance(found, Scored)
+    write_lying(columns / "evidence/a.parquet", true, claimed)
+    actual, expected = outcome(columns, 3), outcome(lines, 3)
+    assert isinstance(actual, Scored)
     assert isinstance(expected, Scored)
-    assert_equal(found, expected)
+    assert_equal(actual, expected)
     assert bulk.highest_epoch([columns / "evidence/a.parquet"], parse(shape["scheme_toml"])) == 4
 
 
@@ -240,17 +240,17 @@ def test_many_competitions_in_one_set_of_files(tmp_path: Path) -> None:
     ]
     records.remove(records[-5])  # d lacks a trial by v2
     path = write(tmp_path / "all.parquet", records)
-    found = bulk.tally_many([path], {name: (frame(one), RULES) for name, one in given.items()})
-    assert found["a"].scores.tolist() == [[10**9, 0], [10**9, 0]]
-    assert found["a"].counting.tolist() == [[True, False], [True, False]]
-    assert found["b"].scores.tolist() == [[0, 0], [0, 0]]
-    assert found["b"].counting.tolist() == [[True, False], [True, False]]
-    assert not found["c"].counting.any()  # its evidence is of a later epoch
-    assert found["d"].counting.tolist() == [[True, False], [False, False]]
-    assert found["d"].missing is not None
-    assert found["d"].missing.tolist() == [[0, 0], [1, 0]]
-    assert found["a"].first == {"m1": 3}
-    assert found["c"].first == {}
+    tallies = bulk.tally_many([path], {name: (frame(inputs), RULES) for name, inputs in given.items()})
+    assert tallies["a"].scores.tolist() == [[10**9, 0], [10**9, 0]]
+    assert tallies["a"].counting.tolist() == [[True, False], [True, False]]
+    assert tallies["b"].scores.tolist() == [[0, 0], [0, 0]]
+    assert tallies["b"].counting.tolist() == [[True, False], [True, False]]
+    assert not tallies["c"].counting.any()  # its evidence is of a later epoch
+    assert tallies["d"].counting.tolist() == [[True, False], [False, False]]
+    assert tallies["d"].missing is not None
+    assert tallies["d"].missing.tolist() == [[0, 0], [1, 0]]
+    assert tallies["a"].first == {"m1": 3}
+    assert tallies["c"].first == {}
 
 
 def test_the_first_accepted_counts_without_being_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,8 +268,8 @@ def test_the_first_accepted_counts_without_being_read(tmp_path: Path, monkeypatc
         tally((7, "fail"), (5, "pass"), (5, "fail"))
     monkeypatch.setattr(bulk, "_record", None)  # no record becomes an object
     for first in ("pass", "fail"):
-        found = tally((7, "fail"), (5, first), (9, "pass"), (9, "pass"))
-        assert found.scores[:, 0].tolist() == [10**9 * (first == "pass")] * 2
+        scored = tally((7, "fail"), (5, first), (9, "pass"), (9, "pass"))
+        assert scored.scores[:, 0].tolist() == [10**9 * (first == "pass")] * 2
 
 
 def test_sums_of_many_competitions_do_not_say_which_tasks_passed(tmp_path: Path) -> None:
@@ -435,9 +435,9 @@ def test_without_duckdb_the_extra_is_named(tmp_path: Path) -> None:
     write(place / "evidence/a.parquet", [small_folder.record()])
     code = "import sys; sys.modules['duckdb'] = None\nfrom pathlib import Path\nfrom assay import folder, errors\n"
     code += "try: folder.read(Path(sys.argv[1]))\nexcept errors.BadInput as error: print(error)"
-    said = subprocess.run([sys.executable, "-c", code, str(place)], capture_output=True, text=True, check=True).stdout
-    assert "pip install 'assay[bulk]'" in said
-    assert "a.parquet" in said
+    printed = subprocess.run([sys.executable, "-c", code, str(place)], capture_output=True, text=True, check=True).stdout
+    assert "pip install 'assay[bulk]'" in printed
+    assert "a.parquet" in printed
 
 
 def test_a_file_that_is_damaged_inside_is_named(tmp_path: Path) -> None:

@@ -129,14 +129,14 @@ def texts(draw: st.DrawFn, kind: str) -> bytes:
     styles: list[Any] = draw(st.lists(st.sampled_from(STYLES), min_size=1, max_size=2))
     rare = st.sampled_from([*ANY, *MORE[kind]])
     changes = draw(st.lists(st.one_of(st.just({}), st.just({"validator": "v2"}), rare), max_size=6))
-    found = [draw(st.sampled_from(styles))(small_folder.record(kind, **change)).encode() for change in changes]
-    if found and draw(st.sampled_from([True, False])):
-        at = draw(st.integers(0, len(found) - 1))
-        found[at] = draw(st.sampled_from(CHANGES))(found[at])
-    if found and draw(st.integers(0, 3)) == 0:
-        at, byte = draw(st.integers(0, len(found) - 1)), draw(st.integers(0, len(found[0])))
-        found[at] = found[at][:byte] + draw(st.sampled_from([b"", b'"', b"0", b".", b"}", b"x"])) + found[at][byte + 1 :]
-    return b"\n".join(found) + (b"\n" if draw(st.booleans()) else b"")
+    rows = [draw(st.sampled_from(styles))(small_folder.record(kind, **change)).encode() for change in changes]
+    if rows and draw(st.sampled_from([True, False])):
+        at = draw(st.integers(0, len(rows) - 1))
+        rows[at] = draw(st.sampled_from(CHANGES))(rows[at])
+    if rows and draw(st.integers(0, 3)) == 0:
+        at, byte = draw(st.integers(0, len(rows) - 1)), draw(st.integers(0, len(rows[0])))
+        rows[at] = rows[at][:byte] + draw(st.sampled_from([b"", b'"', b"0", b".", b"}", b"x"])) + rows[at][byte + 1 :]
+    return b"\n".join(rows) + (b"\n" if draw(st.booleans()) else b"")
 
 
 def registry(kind: str) -> Registry:
@@ -145,13 +145,13 @@ def registry(kind: str) -> Registry:
 
 def both(path: Path, kind: str) -> tuple[Any, Any]:
     """What the arrays and what the records give: (records, places, columns), or the words of the refusal."""
-    found: list[Any] = []
+    outcomes: list[Any] = []
     for read in (lines.read, evidence.read):
         try:
-            found.append(read([path], registry(kind)))
+            outcomes.append(read([path], registry(kind)))
         except BadInput as error:
-            found.append((str(error), error.line, error.field, error.hint))
-    return found[0], found[1]
+            outcomes.append((str(error), error.line, error.field, error.hint))
+    return outcomes[0], outcomes[1]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -194,8 +194,8 @@ def test_lines_that_are_alike_are_read_without_records(kind: str, tmp_path: Path
         path.write_text(text)
         with monkeypatch.context() as patch:
             patch.setattr(evidence, "_take", fail)
-            found = lines.read([path], registry(kind))
-        assert found.read(np.arange(len(found.columns))) == evidence.read([path], registry(kind)).records
+            arrays = lines.read([path], registry(kind))
+        assert arrays.read(np.arange(len(arrays.columns))) == evidence.read([path], registry(kind)).records
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -212,23 +212,23 @@ def test_a_large_folder_settles_as_a_small_one(kind: str, tmp_path: Path, monkey
     monkeypatch.setattr(reader, "MANY_BYTES", 0)
     large = folder.read(place, epoch=3)
     assert list(large.evidence) == list(small.evidence)  # type: ignore[arg-type]
-    one, other = settle(small), settle(large)
-    assert one.digest == other.digest
-    assert_same(other.scored, SCORERS[kind](small.evidence, one.frame, small.scheme.score))
-    assert one.explain("m1").document() == other.explain("m1").document()
+    settlement, other = settle(small), settle(large)
+    assert settlement.digest == other.digest
+    assert_same(other.scored, SCORERS[kind](small.evidence, settlement.frame, small.scheme.score))
+    assert settlement.explain("m1").document() == other.explain("m1").document()
 
 
 def test_a_conflict_is_named_where_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     records = [small_folder.record("given", score=score) for score in ("0.5", "0.5", "0.25")]
     place = small_folder.make(tmp_path, "given", evidence=small_folder.lines(records))
-    said = []
+    messages = []
     for bytes_ in (2**18, 0):
         monkeypatch.setattr(reader, "MANY_BYTES", bytes_)
         with pytest.raises(BadInput) as caught:
             folder.read(place)
-        said.append(str(caught.value))
-    assert said[0] == said[1]
-    assert "a.jsonl:3" in said[0]
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+    assert "a.jsonl:3" in messages[0]
 
 
 def test_bounds_hold_for_arrays_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

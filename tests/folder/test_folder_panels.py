@@ -26,13 +26,13 @@ SCHEME = small_folder.SCHEMES["rubric"].replace(
 
 def panel(*sides: bool | None) -> list[dict[str, Any]]:
     """Answers that say YES or NO to the check; None is malformed."""
-    said = {"judge": "m", "baseline": MET, "verdict": "COHERENT"}
-    return [said | ({} if side is None else {"checks": {"c1": side}}) for side in sides]
+    answer = {"judge": "m", "baseline": MET, "verdict": "COHERENT"}
+    return [answer | ({} if side is None else {"checks": {"c1": side}}) for side in sides]
 
 
 def panels() -> list[dict[str, Any]]:
     """By three validators about each of two: a majority, answers that are missing, split, too many, and another answer."""
-    said = {"baseline": MET, "checks": {"c1": True}, "verdict": "COHERENT"}
+    fields = {"baseline": MET, "checks": {"c1": True}, "verdict": "COHERENT"}
     rows: list[tuple[str, int, tuple[bool | None, ...]]] = [
         ("v1", 1, (True, False, True)),
         ("v2", 1, (True, True)),
@@ -42,7 +42,7 @@ def panels() -> list[dict[str, Any]]:
         ("v3", 2, (None, None, True)),
     ]
     return [
-        small_folder.record("rubric", validator=name, participant=f"m{at}", submission=f"s{at}", panel=panel(*sides)) | said
+        small_folder.record("rubric", validator=name, participant=f"m{at}", submission=f"s{at}", panel=panel(*sides)) | fields
         for name, at, sides in rows
     ]
 
@@ -64,7 +64,7 @@ def test_lines_arrays_and_rows_agree(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for place in (lines, rows):
         (place / "scheme.toml").write_text(SCHEME)
     small = settle(folder.read(lines))
-    reasons = {row["reason"] for one in small.document["agreed"] for row in one["not_counted"]}
+    reasons = {row["reason"] for agreed in small.document["agreed"] for row in agreed["not_counted"]}
     assert reasons == {"panel-split", "unjudged"}
     assert any(row["validators"] for row in small.document["agreed"])
     assert settle(folder.read(rows)).digest == small.digest

@@ -94,10 +94,10 @@ def test_everything_that_may_be_there(tmp_path: Path) -> None:
 
 
 def test_the_task_set_does_not_depend_on_order_or_spaces(tmp_path: Path) -> None:
-    one = folder.read(small_folder.make(tmp_path / "1", tasks_txt="b shared\na\n"))
+    inputs = folder.read(small_folder.make(tmp_path / "1", tasks_txt="b shared\na\n"))
     other = folder.read(small_folder.make(tmp_path / "2", tasks_txt="#x\na\r\nb   shared"))
-    assert one.task_set == other.task_set
-    assert one.task_set != folder.read(small_folder.make(tmp_path / "3", tasks_txt="a\nb")).task_set
+    assert inputs.task_set == other.task_set
+    assert inputs.task_set != folder.read(small_folder.make(tmp_path / "3", tasks_txt="a\nb")).task_set
 
 
 def test_no_evidence(tmp_path: Path) -> None:

@@ -109,8 +109,8 @@ def column(name: str, values: list[Any]) -> pa.Array:
 
 
 def write(path: Path, records: Sequence[dict[str, Any]], **columns: pa.Array) -> Path:
-    names = list(dict.fromkeys(name for one in records for name in one))
-    arrays = {name: column(name, [one.get(name) for one in records]) for name in names} | columns
+    names = list(dict.fromkeys(name for row in records for name in row))
+    arrays = {name: column(name, [row.get(name) for row in records]) for name in names} | columns
     pq.write_table(pa.table({name: array for name, array in arrays.items() if array is not None}), path)
     return path
 
@@ -121,12 +121,12 @@ def evidence(draw: st.DrawFn, kind: str) -> list[dict[str, Any]]:
         dict, validator=st.sampled_from(["v1", "v2", "v3"]), epoch=st.sampled_from([1, 2, 3])
     )
     change = st.one_of(usual, usual, st.sampled_from([*MORE[kind], *ANY]))
-    found = [small_folder.record(kind, **draw(change)) for _ in range(draw(st.integers(1, 7)))]
-    found += [dict(one) for one in draw(st.lists(st.sampled_from(found), max_size=2))]
+    records = [small_folder.record(kind, **draw(change)) for _ in range(draw(st.integers(1, 7)))]
+    records += [dict(row) for row in draw(st.lists(st.sampled_from(records), max_size=2))]
     if draw(st.booleans()):
-        for at, one in enumerate(found):
-            one["seq"] = 2 * len(found) - at
-    return found
+        for at, row in enumerate(records):
+            row["seq"] = 2 * len(records) - at
+    return records
 
 
 def outcome(place: Path) -> Any:
@@ -144,18 +144,19 @@ def outcome(place: Path) -> Any:
 @pytest.mark.parametrize("kind", KINDS)
 @given(st.data(), st.sampled_from([2, 2**18]))
 def test_parquet_gives_what_records_one_by_one_give(kind: str, data: st.DataObject, at_once: int) -> None:
-    found = data.draw(evidence(kind))
-    assume({*small_folder.record(kind)} <= {name for one in found for name in one})  # a column that no row has is refused as such
+    records = data.draw(evidence(kind))
+    # a column that no row has is refused as such
+    assume({*small_folder.record(kind)} <= {name for row in records for name in row})
     with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows, "AT_ONCE", at_once)
-        as_lines = small_folder.make(Path(place, "a"), kind, participants_csv=REGISTRY, evidence=small_folder.lines(found))
+        as_lines = small_folder.make(Path(place, "a"), kind, participants_csv=REGISTRY, evidence=small_folder.lines(records))
         as_rows = small_folder.make(Path(place, "b"), kind, participants_csv=REGISTRY, evidence=None)
-        write(as_rows / "evidence/a.parquet", found)
+        write(as_rows / "evidence/a.parquet", records)
         ours, theirs = outcome(as_rows), outcome(as_lines)
         if isinstance(ours, Scored) and isinstance(theirs, Scored):
             assert_same(ours, theirs)
             again = list(rows.records([as_rows / "evidence/a.parquet"], folder.read(as_lines, epoch=3).scheme, {}))
-            assert again == [record(one) for one in found]
+            assert again == [record(row) for row in records]
         else:
             assert ours == theirs
 
@@ -163,8 +164,8 @@ def test_parquet_gives_what_records_one_by_one_give(kind: str, data: st.DataObje
 @pytest.mark.parametrize("kind", KINDS)
 def test_other_types_of_columns_say_the_same(kind: str, tmp_path: Path) -> None:
     """Decimals, timestamps, structs of answers, dictionaries, small integers; optional columns left out, or empty."""
-    found = [small_folder.record(kind, validator=name, observed_at="2026-11-02T10:00:00Z") for name in ("v1", "v2", "v3")]
-    as_lines = small_folder.make(tmp_path / "a", kind, evidence=small_folder.lines(found))
+    records = [small_folder.record(kind, validator=name, observed_at="2026-11-02T10:00:00Z") for name in ("v1", "v2", "v3")]
+    as_lines = small_folder.make(tmp_path / "a", kind, evidence=small_folder.lines(records))
     place = small_folder.make(tmp_path / "b", kind, evidence=None)
     columns: dict[str, Any] = {"observed_at": pa.array([1_793_613_600_000_000] * 3, pa.timestamp("us", "UTC")), "kind": None}
     columns["epoch"] = pa.array([3, 3, 3], pa.uint64())
@@ -172,23 +173,23 @@ def test_other_types_of_columns_say_the_same(kind: str, tmp_path: Path) -> None:
     columns["competition"] = pa.array(["small"] * 3)
     columns["seq"] = pa.array([None] * 3, pa.int32())
     for name in AMOUNTS:
-        if name in found[0]:
-            columns[name] = pa.array([Decimal(found[0][name])] * 3, pa.decimal128(18, 9))
-    if "score" in found[0]:
-        columns["score"] = pa.array([Decimal(found[0]["score"])] * 3, pa.decimal64(6, 2))
+        if name in records[0]:
+            columns[name] = pa.array([Decimal(records[0][name])] * 3, pa.decimal128(18, 9))
+    if "score" in records[0]:
+        columns["score"] = pa.array([Decimal(records[0]["score"])] * 3, pa.decimal64(6, 2))
     if kind == "rubric":
-        columns |= {name: pa.array([found[0][name]] * 3) for name in ("baseline", "checks")}
+        columns |= {name: pa.array([records[0][name]] * 3) for name in ("baseline", "checks")}
         columns["quotes"] = pa.array([{"c1": "word"}] * 3)
-    write(place / "evidence/a.parquet", found, **columns)
+    write(place / "evidence/a.parquet", records, **columns)
     ours, theirs = outcome(place), outcome(as_lines)
     assert_same(ours, theirs)
     again = rows.records([place / "evidence/a.parquet"], folder.read(as_lines).scheme, {"validator": ["v2"]})
-    [one] = again
-    assert one.document() == record(found[1]).document() | ({"quotes": {"c1": "word"}} if kind == "rubric" else {})
+    [selected] = again
+    assert selected.document() == record(records[1]).document() | ({"quotes": {"c1": "word"}} if kind == "rubric" else {})
     one_, other = settle(folder.read(place)), settle(folder.read(as_lines))
     assert one_.digest == other.digest
     columns["observed_at"] = None
-    assert_same(outcome(write(place / "evidence/a.parquet", found, **columns).parents[1]), theirs)
+    assert_same(outcome(write(place / "evidence/a.parquet", records, **columns).parents[1]), theirs)
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
@@ -213,13 +214,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "columns", "said"), REFUSED, ids=[said[:60] for _, _, said in REFUSED])
-def test_a_wrong_column_or_row_is_named(kind: str, columns: dict[str, Any], said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("kind", "columns", "why"), REFUSED, ids=[why[:60] for _, _, why in REFUSED])
+def test_a_wrong_column_or_row_is_named(kind: str, columns: dict[str, Any], why: str, tmp_path: Path) -> None:
     place = small_folder.make(tmp_path, kind, evidence=None)
     write(place / "evidence/a.parquet", [small_folder.record(kind)], **columns)
     with pytest.raises(BadInput) as caught:
         folder.read(place, epoch=3)
-    assert said in str(caught.value)
+    assert why in str(caught.value)
 
 
 def test_a_damaged_file_and_an_empty_one(tmp_path: Path) -> None:
@@ -238,21 +239,21 @@ def test_without_pyarrow_the_extra_is_named(tmp_path: Path) -> None:
     write(place / "evidence/a.parquet", [small_folder.record("given")])
     code = "import sys; sys.modules['pyarrow'] = None\nfrom pathlib import Path\nfrom assay import folder, errors\n"
     code += "try:\n    folder.read(Path(sys.argv[1]))\nexcept errors.BadInput as error:\n    print(error)"
-    said = subprocess.run([sys.executable, "-c", code, place], check=True, capture_output=True, text=True).stdout
-    assert "Parquet is read with pyarrow, which is not installed; pip install 'assay[bulk]'" in said
+    printed = subprocess.run([sys.executable, "-c", code, place], check=True, capture_output=True, text=True).stdout
+    assert "Parquet is read with pyarrow, which is not installed; pip install 'assay[bulk]'" in printed
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_explanation_of_parquet_is_that_of_lines(kind: str, tmp_path: Path) -> None:
     """A service that failed in a task takes it out for everybody, also where only one participant's records are read."""
     failed: dict[str, Any] = {"quality": "0.1"} if kind == "workflow" else {"checks": {"c1": False}} if kind == "rubric" else {}
-    found = [small_folder.record(kind, validator=name, **failed) for name in ("v1", "v2", "v3")]
+    records = [small_folder.record(kind, validator=name, **failed) for name in ("v1", "v2", "v3")]
     if kind == "workflow":
-        found += [small_folder.record(kind, validator=name, task="t2", **failed) for name in ("v1", "v2", "v3")]
-        found.append(small_folder.record(kind, participant="m2", submission="s2", task="t2", outcome="service-error"))
-    as_lines = small_folder.make(tmp_path / "a", kind, evidence=small_folder.lines(found))
+        records += [small_folder.record(kind, validator=name, task="t2", **failed) for name in ("v1", "v2", "v3")]
+        records.append(small_folder.record(kind, participant="m2", submission="s2", task="t2", outcome="service-error"))
+    as_lines = small_folder.make(tmp_path / "a", kind, evidence=small_folder.lines(records))
     place = small_folder.make(tmp_path / "b", kind, evidence=None)
-    write(place / "evidence/a.parquet", found)
+    write(place / "evidence/a.parquet", records)
     settled = settle(folder.read(place))
     story = settled.explain("m1", _rows_about(place, settled, "m1")).document()
     assert story == settle(folder.read(as_lines)).explain("m1").document()

@@ -64,9 +64,9 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     ways: list[bool] = []
 
     def summed(*given: Any) -> Scored | None:
-        found = real(*given)
-        ways.append(found is not None)
-        return found
+        scored = real(*given)
+        ways.append(scored is not None)
+        return scored
 
     real = scores._summed
     monkeypatch.setattr(scores, "LEAST", 0)
@@ -74,18 +74,18 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return ways
 
 
-def write(path: Path, found: Sequence[dict[str, Any]], width: int = 18) -> Path:
+def write(path: Path, records: Sequence[dict[str, Any]], width: int = 18) -> Path:
     """Records as Parquet with decimals."""
     columns = {}
-    for name in dict.fromkeys(name for one in found for name in one):
-        values = [one.get(name) for one in found]
+    for name in dict.fromkeys(name for row in records for name in row):
+        values = [row.get(name) for row in records]
         if name in AMOUNTS:
             decimals = [None if value is None else Decimal(value) for value in values]
             columns[name] = pa.array(decimals, pa.decimal128(width, 9))
         else:
             columns[name] = pa.array(values, pa.int64() if name in COUNTS else pa.string())
     if "observed_at" in columns:
-        columns["observed_at"] = pa.array([1_793_613_600_000_000] * len(found), pa.timestamp("us", "UTC"))
+        columns["observed_at"] = pa.array([1_793_613_600_000_000] * len(records), pa.timestamp("us", "UTC"))
     pq.write_table(pa.table(columns), path)
     return path
 
@@ -101,12 +101,12 @@ def outcome(place: Path) -> Any:
     return SCORERS["workflow"](inputs.evidence, frame(inputs), inputs.scheme.score)
 
 
-def both(place: str | Path, found: Sequence[dict[str, Any]]) -> tuple[Any, Any]:
+def both(place: str | Path, records: Sequence[dict[str, Any]]) -> tuple[Any, Any]:
     """Of the records as Parquet, and as lines of JSON, one by one."""
-    said = [{name: value for name, value in one.items() if value is not None} for one in found]
-    as_lines = small_folder.make(Path(place, "a"), "workflow", participants_csv=REGISTRY, evidence=small_folder.lines(said))
+    trimmed = [{name: value for name, value in row.items() if value is not None} for row in records]
+    as_lines = small_folder.make(Path(place, "a"), "workflow", participants_csv=REGISTRY, evidence=small_folder.lines(trimmed))
     as_rows = small_folder.make(Path(place, "b"), "workflow", participants_csv=REGISTRY, evidence=None)
-    write(as_rows / "evidence/a.parquet", found)
+    write(as_rows / "evidence/a.parquet", records)
     return outcome(as_rows), outcome(as_lines)
 
 
@@ -123,17 +123,17 @@ def evidence(draw: st.DrawFn) -> list[dict[str, Any]]:
             **dict.fromkeys(("retries", "timeouts", "hard_failures"), st.integers(0, 3)),
         }
     )
-    found = [small_folder.record("workflow", **one) for one in draw(st.lists(usual, min_size=1, max_size=6))]
+    records = [small_folder.record("workflow", **fields) for fields in draw(st.lists(usual, min_size=1, max_size=6))]
     for change in draw(st.lists(st.sampled_from(ODD), max_size=1)):
-        found.append(small_folder.record("workflow", **change))
-    return found
+        records.append(small_folder.record("workflow", **change))
+    return records
 
 
 @given(evidence())
-def test_the_short_way_gives_what_records_one_by_one_give(found: list[dict[str, Any]]) -> None:
+def test_the_short_way_gives_what_records_one_by_one_give(records: list[dict[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as place, pytest.MonkeyPatch.context() as patch:
         patch.setattr(scores, "LEAST", 0)
-        ours, theirs = both(place, found)
+        ours, theirs = both(place, records)
         if isinstance(ours, Scored) and isinstance(theirs, Scored):
             assert_same(ours, theirs)
         else:
@@ -146,7 +146,7 @@ def many(count: int, **changes: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("found", "short"),
+    ("records", "short"),
     [
         (many(9), True),
         (many(4) + many(4, validator="v2", outcome="invalid"), True),
@@ -159,10 +159,10 @@ def many(count: int, **changes: Any) -> list[dict[str, Any]]:
     ids=["plain", "invalid", "epochs", "twice", "not counted", "window", "service"],
 )
 def test_it_stands_aside_where_it_must_be_looked_what_counts(
-    found: list[dict[str, Any]], short: bool, tmp_path: Path, taken: list[bool]
+    records: list[dict[str, Any]], short: bool, tmp_path: Path, taken: list[bool]
 ) -> None:
     """Records of two epochs are in one batch of rows here; in batches of their own they take the short way."""
-    ours, theirs = both(tmp_path, found)
+    ours, theirs = both(tmp_path, records)
     assert_same(ours, theirs)
     assert taken == [short]
 
@@ -175,7 +175,7 @@ def test_files_of_several_epochs_take_the_short_way(tmp_path: Path, taken: list[
     ours = outcome(place)
     assert taken == [True]
     assert ours.first == {"m1": 3, "m3": 2}
-    records = [record(one) for one in (*many(60), *many(40, validator="v2"), *earlier)]
+    records = [record(row) for row in (*many(60), *many(40, validator="v2"), *earlier)]
     inputs = folder.read(place, epoch=3)
     assert_same(ours, SCORERS["workflow"](records, frame(inputs), inputs.scheme.score))
 
@@ -192,13 +192,13 @@ HALVES = [  # S · 2 is an odd number of nanos
 
 def test_halves_go_to_the_even_nano(tmp_path: Path, taken: list[bool]) -> None:
     """A float does not decide these; whole numbers of 128 bits do."""
-    found = [
-        small_folder.record("workflow", **(PLAIN | one), validator=name, task=f"t{at}")
+    records = [
+        small_folder.record("workflow", **(PLAIN | half), validator=name, task=f"t{at}")
         for name in ("v1", "v2", "v3")
-        for at, one in enumerate(HALVES)
+        for at, half in enumerate(HALVES)
         if name == "v3" or at % 2 == (name == "v1")
     ]
-    ours, theirs = both(tmp_path, found)
+    ours, theirs = both(tmp_path, records)
     assert_same(ours, theirs)
     assert taken == [True]
 
@@ -209,10 +209,10 @@ def plain_scores(path: Path, text: str = "") -> Any:
 
 
 def test_each_half_is_scored_as_it_is_alone(tmp_path: Path) -> None:
-    found = [small_folder.record("workflow", **(PLAIN | one), task=f"t{at}") for at, one in enumerate(HALVES)]
-    ours = plain_scores(write(tmp_path / "a.parquet", found))
+    records = [small_folder.record("workflow", **(PLAIN | half), task=f"t{at}") for at, half in enumerate(HALVES)]
+    ours = plain_scores(write(tmp_path / "a.parquet", records))
     assert ours.tolist() == [100_000_000, 100_000_002, 737_500_000, 612_500_002, 741_666_667, 450_000_000]
-    wide = plain_scores(write(tmp_path / "b.parquet", found, width=38))
+    wide = plain_scores(write(tmp_path / "b.parquet", records, width=38))
     np.testing.assert_array_equal(ours, wide)
 
 

@@ -83,9 +83,9 @@ def task_set(data: bytes) -> None:
 
 
 def line(data: bytes) -> None:
-    one = record(evidence.parse(data, Place("a.jsonl", 1)))
-    assert one.digest.startswith("sha256:")  # what is read can be digested
-    assert record(json.loads(json.dumps(one.document()))).digest == one.digest
+    parsed = record(evidence.parse(data, Place("a.jsonl", 1)))
+    assert parsed.digest.startswith("sha256:")  # what is read can be digested
+    assert record(json.loads(json.dumps(parsed.document()))).digest == parsed.digest
 
 
 def scheme(data: bytes) -> None:

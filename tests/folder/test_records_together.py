@@ -40,12 +40,12 @@ def alone(text: bytes) -> object:
 @pytest.mark.parametrize("kind", KINDS)
 def test_whole_lines_are_read_together(kind: str) -> None:
     lines = [line(kind), line(kind, **MORE[kind]), line(kind, participant="é\N{PILE OF POO}"), line(kind, submission="")]
-    found = records(lines, kind)
-    assert found == [alone(each) for each in lines]
-    assert found is not None
-    assert [type(item) for item in found] == [kinds.find(kind).record] * len(lines)
-    assert [canonical(item.document()) for item in found] == [canonical(record(json.loads(each)).document()) for each in lines]
-    assert [item.content for item in found] == [record(json.loads(each)).content for each in lines]
+    together = records(lines, kind)
+    assert together == [alone(each) for each in lines]
+    assert together is not None
+    assert [type(item) for item in together] == [kinds.find(kind).record] * len(lines)
+    assert [canonical(item.document()) for item in together] == [canonical(record(json.loads(each)).document()) for each in lines]
+    assert [item.content for item in together] == [record(json.loads(each)).content for each in lines]
 
 
 def test_answers_of_a_rubric_are_read_one_by_one() -> None:
@@ -99,8 +99,8 @@ OTHERS = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_is_rare_or_wrong_is_read_alone(name: str) -> None:
     for lines in ([OTHERS[name]], [line("tests"), OTHERS[name]], [OTHERS[name], line("tests")]):
-        found = records(lines, "tests")
-        assert found is None or found == [alone(each) for each in lines]
+        together = records(lines, "tests")
+        assert together is None or together == [alone(each) for each in lines]
     assert records([line("tests")], "tests") is not None
 
 
@@ -116,15 +116,15 @@ def test_changed_bytes_never_give_another_record(kind: str, changes: list[tuple[
     for at, new in changes:
         text = text[: at % len(text)] + new + text[at % len(text) + len(new) :]
     if b"\n" not in text:
-        found = records([text], kind)
-        assert found is None or found == [alone(text)]
+        together = records([text], kind)
+        assert together is None or together == [alone(text)]
 
 
 @given(st.text(max_size=6), st.from_regex(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{6})?Z", fullmatch=True))
 def test_any_text_and_time(text: str, moment: str) -> None:
     given_line = line("tests", participant=text, observed_at=moment)
-    found = records([given_line], "tests")
-    assert found is None or found == [alone(given_line)]
+    together = records([given_line], "tests")
+    assert together is None or together == [alone(given_line)]
 
 
 def test_the_first_fault_of_a_file_is_named(tmp_path: Path) -> None:

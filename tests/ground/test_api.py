@@ -70,13 +70,13 @@ def test_the_sketch_of_the_library(tmp_path: Path) -> None:
 def test_values_can_be_compared_hashed_and_serialised(tmp_path: Path) -> None:
     competition = assay.open(str(from_preset(tmp_path / "one")))
     again = assay.open(from_preset(tmp_path / "two"))
-    one, two, later = competition.settle(), again.settle(epoch=1), again.settle(epoch=2)
-    assert one == two != later
-    assert {one, two, later} == {one, later}
-    assert one.document == two.document
+    first, two, later = competition.settle(), again.settle(epoch=1), again.settle(epoch=2)
+    assert first == two != later
+    assert {first, two, later} == {first, later}
+    assert first.document == two.document
     assert competition.scheme == again.scheme
     assert len({competition.scheme, again.scheme}) == 1
-    assert one.explain("miner-a") == two.explain("miner-a")
+    assert first.explain("miner-a") == two.explain("miner-a")
     assert competition != again
 
 

@@ -28,21 +28,21 @@ def refused(folder: Path, *edits: tuple[str, str], bounty: str = BOUNTY, scheme:
 
 
 def test_a_bounty_says_what_is_asked_and_has_defaults(tmp_path: Path) -> None:
-    found = read_bounty(make_bounty(tmp_path))
-    assert (found.problem, found.terms.name, found.terms.title) == ("Write a haiku about integers.", "haiku", "")
-    assert found.problem_digest == f"sha256:{sha256(b'Write a haiku about integers.').hexdigest()}"
-    assert (found.judge.model, found.judge.fallback) == (
+    bounty = read_bounty(make_bounty(tmp_path))
+    assert (bounty.problem, bounty.terms.name, bounty.terms.title) == ("Write a haiku about integers.", "haiku", "")
+    assert bounty.problem_digest == f"sha256:{sha256(b'Write a haiku about integers.').hexdigest()}"
+    assert (bounty.judge.model, bounty.judge.fallback) == (
         ModelChoice(name="deepseek-ai/DeepSeek-V3"),
         ModelChoice(name="Qwen/Qwen2.5-72B-Instruct"),
     )
-    assert [(check.id, check.weight, check.skippable) for check in found.rules.checks] == [
+    assert [(check.id, check.weight, check.skippable) for check in bounty.rules.checks] == [
         ("C1", 6000, False),
         ("C2", 4000, True),
     ]
-    assert found.enclave is None
-    assert found.sealed is None
-    assert found.scheme.payout is not None
-    assert found.scheme.payout.deposit == 1001
+    assert bounty.enclave is None
+    assert bounty.sealed is None
+    assert bounty.scheme.payout is not None
+    assert bounty.scheme.payout.deposit == 1001
 
 
 def test_a_problem_may_be_a_file_beside_it_or_sealed(tmp_path: Path) -> None:
@@ -76,12 +76,12 @@ def test_the_digest_is_of_all_of_it(tmp_path: Path) -> None:
         ("threshold_bps = 7000", "threshold_bps = 7001"),
         ("threshold_bps = 7000", "fee_bps = 1"),
     ]
-    found = {read_bounty(make_bounty(tmp_path / str(at), one)).digest for at, one in enumerate(changes, start=1)}
+    digests = {read_bounty(make_bounty(tmp_path / str(at), change)).digest for at, change in enumerate(changes, start=1)}
     for at, edit in enumerate(
         (("min_validators = 1", "min_validators = 2"), ('kind = "rubric"', 'kind = "rubric"\ninjection = "unjudged"'))
     ):
-        found.add(read_bounty(make_bounty(tmp_path / f"s{at}", scheme=SCHEME.replace(*edit))).digest)
-    assert len(found - {first.digest}) == len(changes) + 2
+        digests.add(read_bounty(make_bounty(tmp_path / f"s{at}", scheme=SCHEME.replace(*edit))).digest)
+    assert len(digests - {first.digest}) == len(changes) + 2
 
 
 REFUSALS = [
@@ -141,29 +141,29 @@ REFUSALS = [
 def test_what_is_wrong_is_found_in_its_file_line_and_field(
     tmp_path: Path, edits: list[tuple[str, str]], line: int | None, field: str, says: str
 ) -> None:
-    found = refused(tmp_path, *edits)
-    assert says in str(found)
-    assert (found.file, found.line, found.field) == (tmp_path / "bounty.toml", line, field)
+    error = refused(tmp_path, *edits)
+    assert says in str(error)
+    assert (error.file, error.line, error.field) == (tmp_path / "bounty.toml", line, field)
 
 
 def test_a_bounty_without_checks_is_refused(tmp_path: Path) -> None:
     bare = BOUNTY[: BOUNTY.index("[[checks]]")] + BOUNTY[BOUNTY.index("[payout]") :]
-    found = refused(tmp_path, bounty=bare)
-    assert (found.file, found.field, found.what) == (tmp_path / "bounty.toml", "checks", "is missing")
-    found = refused(tmp_path, bounty=bare.replace(INLINE, INLINE + "\nchecks = []"))
-    assert (found.file, found.line, found.field, found.what) == (tmp_path / "bounty.toml", 2, "checks", "is empty")
+    error = refused(tmp_path, bounty=bare)
+    assert (error.file, error.field, error.what) == (tmp_path / "bounty.toml", "checks", "is missing")
+    error = refused(tmp_path, bounty=bare.replace(INLINE, INLINE + "\nchecks = []"))
+    assert (error.file, error.line, error.field, error.what) == (tmp_path / "bounty.toml", 2, "checks", "is empty")
 
 
 def test_what_is_wrong_in_the_scheme_is_found_in_the_scheme(tmp_path: Path) -> None:
-    found = refused(tmp_path, scheme=SCHEME.replace("min_validators = 1", "min_validators = 0"))
-    assert (found.file, found.line, found.field) == (tmp_path / "scheme.toml", 6, "consensus.min_validators")
-    found = refused(tmp_path, scheme=SCHEME + '[payout]\ndeposit = "1"\n')
-    assert (found.file, found.line, found.field) == (tmp_path / "bounty.toml", 17, "payout")
+    error = refused(tmp_path, scheme=SCHEME.replace("min_validators = 1", "min_validators = 0"))
+    assert (error.file, error.line, error.field) == (tmp_path / "scheme.toml", 6, "consensus.min_validators")
+    error = refused(tmp_path, scheme=SCHEME + '[payout]\ndeposit = "1"\n')
+    assert (error.file, error.line, error.field) == (tmp_path / "bounty.toml", 17, "payout")
     bare = BOUNTY[: BOUNTY.index("[payout]")]
-    found = refused(tmp_path, scheme=SCHEME + '[payout]\ndeposit = "1"\nfee_bps = -1\n', bounty=bare)
-    assert (found.file, found.line, found.field) == (tmp_path / "scheme.toml", 12, "payout.fee_bps")
-    found = refused(tmp_path, scheme=SCHEME.replace('"rubric"', '"given"').replace('"payout"', '"weights"'))
-    assert (found.file, found.field) == (tmp_path / "scheme.toml", "score.kind")
+    error = refused(tmp_path, scheme=SCHEME + '[payout]\ndeposit = "1"\nfee_bps = -1\n', bounty=bare)
+    assert (error.file, error.line, error.field) == (tmp_path / "scheme.toml", 12, "payout.fee_bps")
+    error = refused(tmp_path, scheme=SCHEME.replace('"rubric"', '"given"').replace('"payout"', '"weights"'))
+    assert (error.file, error.field) == (tmp_path / "scheme.toml", "score.kind")
     (tmp_path / "scheme.toml").write_text(SCHEME)
     (tmp_path / "bounty.toml").unlink()
     with pytest.raises(BadInput, match=r"scheme.toml:3: score.checks: is missing"):
@@ -194,28 +194,28 @@ def test_advice(tmp_path: Path) -> None:
     ]
     assert advice(read_bounty(make_bounty(tmp_path / "whole", *whole)), NOW) == []
 
-    def said(*edits: tuple[str, str], now: datetime = NOW, scheme: str = SCHEME) -> str:
+    def advised(*edits: tuple[str, str], now: datetime = NOW, scheme: str = SCHEME) -> str:
         return " | ".join(advice(read_bounty(make_bounty(tmp_path / "x", *edits, scheme=scheme)), now))
 
-    bare = said()
+    bare = advised()
     for field in ("bounty.sponsor", "bounty.submissions_until", "payout.scoring_deadline"):
         assert f"{field} is missing" in bare
     assert "bounty.commitments_until" not in bare
-    assert "bounty.submissions_until is past: 2026-11-10T00:00:00Z" in said(*whole, now=NOW.replace(day=11))
+    assert "bounty.submissions_until is past: 2026-11-10T00:00:00Z" in advised(*whole, now=NOW.replace(day=11))
     clock = '[epoch]\nevery = "7d"\nstart = "{}"\n[reward]'
     early, right = (SCHEME.replace("[reward]", clock.format(f"2026-11-{day}T00:00:00Z")) for day in ("02", "03"))
-    assert "epoch 1 ends at 2026-11-09T00:00:00Z, and until 2026-11-10T00:00:00Z" in said(*whole, scheme=early)
-    assert said(*whole, scheme=right) == ""
-    assert "full marks for nothing" in said(*whole, ("unskippable = true\n", ""))
-    assert "payout.deposit is 0" in said(*whole, ('"1001"', '"0"'))
-    assert "judge.fallback is the same as judge.model" in said((NAME, NAME + '[judge]\nmodel = "a"\nfallback = "a"\n'))
-    assert "judge.solution_tokens is 100001" in said((NAME, NAME + "[judge]\nsolution_tokens = 100001\n"))
-    assert "no judge can read the problem" in said((INLINE, SEALED))
-    sealed = said((INLINE, SEALED), (NAME, NAME + ENCLAVE))
+    assert "epoch 1 ends at 2026-11-09T00:00:00Z, and until 2026-11-10T00:00:00Z" in advised(*whole, scheme=early)
+    assert advised(*whole, scheme=right) == ""
+    assert "full marks for nothing" in advised(*whole, ("unskippable = true\n", ""))
+    assert "payout.deposit is 0" in advised(*whole, ('"1001"', '"0"'))
+    assert "judge.fallback is the same as judge.model" in advised((NAME, NAME + '[judge]\nmodel = "a"\nfallback = "a"\n'))
+    assert "judge.solution_tokens is 100001" in advised((NAME, NAME + "[judge]\nsolution_tokens = 100001\n"))
+    assert "no judge can read the problem" in advised((INLINE, SEALED))
+    sealed = advised((INLINE, SEALED), (NAME, NAME + ENCLAVE))
     assert "the problem is sealed: tell the participants in another way what it asks for" in sealed
     assert "bounty.commitments_until is missing" in sealed
     assert "enclave: mrtd, rtmr0, rtmr1, rtmr2 not pinned" in sealed
-    assert "these prove nothing" in said((NAME, NAME + ENCLAVE + "development = true\n"))
+    assert "these prove nothing" in advised((NAME, NAME + ENCLAVE + "development = true\n"))
     scheme = SCHEME.replace('kind = "payout"', "")
     (tmp_path / "y").mkdir()
     unpaid = make_bounty(tmp_path / "y", scheme=scheme, bounty=BOUNTY[: BOUNTY.index("[payout]")])

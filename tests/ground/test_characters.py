@@ -57,23 +57,23 @@ def test_every_character_alike_in_the_function_the_pattern_and_the_checker() -> 
     listed = {point for points in NAMED.values() for point in points}
     pattern, apart = re.compile(PATTERN), re.compile(f"[{check.UNPRINTABLE}]")
     for point in range(sys.maxunicode + 1):
-        one = chr(point)
-        assert allowed(one) == (point not in listed)
+        character = chr(point)
+        assert allowed(character) == (point not in listed)
         if not 0xD800 <= point < 0xE000:
-            assert (pattern.search(one) is None) == allowed(one), hex(point)
+            assert (pattern.search(character) is None) == allowed(character), hex(point)
         if point & 0xFFFF < 0xFFFE:  # a receipt's checker is one file, and leaves out the noncharacters of the upper planes
-            assert (apart.search(one) is None) == allowed(one), hex(point)
+            assert (apart.search(character) is None) == allowed(character), hex(point)
 
 
 def test_what_a_terminal_would_take_as_an_order_is_written_out() -> None:
     assert printable("a\x1b[31m\u202eb\u2028\U0001fffe é\U0001fae8") == "a\\x1b[31m\\u202eb\\u2028\\U0001fffe é\U0001fae8"
 
 
-@pytest.mark.parametrize("one", TAKEN, ids=ascii)
-def test_a_key_of_any_unicode_settles(one: str) -> None:
+@pytest.mark.parametrize("character", TAKEN, ids=ascii)
+def test_a_key_of_any_unicode_settles(character: str) -> None:
     case = given_case(["0.5"])
-    text = json.dumps(case).replace('"p0"', json.dumps(f"p{one}"))
-    assert f"p{one}" in {row.key for row in parse_case(json.loads(text)).participants}
+    text = json.dumps(case).replace('"p0"', json.dumps(f"p{character}"))
+    assert f"p{character}" in {row.key for row in parse_case(json.loads(text)).participants}
 
 
 @pytest.mark.parametrize("field", ["participant", "submission", "validator", "task"])
@@ -159,7 +159,7 @@ ALLOWED = {
 
 def suspects(tree: ast.AST) -> list[tuple[int, str]]:
     """The calls of a module that a version of Unicode, Python or NumPy, or a locale, could decide: line and name."""
-    found = []
+    calls = []
     ascii_only = {
         ast.unparse(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "isascii"
     }
@@ -182,16 +182,16 @@ def suspects(tree: ast.AST) -> list[tuple[int, str]]:
             owner and name in ("read_text", "write_text") and "utf-8" not in ast.unparse(node),
         ]
         if any(hits):
-            found.append((node.lineno, name))
-    return found
+            calls.append((node.lineno, name))
+    return calls
 
 
 def _asks_tables(node: ast.Call) -> bool:
     """A pattern of text with a class that Unicode defines, or that ignores case, without re.ASCII."""
-    said = ast.unparse(node)
+    source = ast.unparse(node)
     first = ast.unparse(node.args[0]) if node.args else ""
-    plain = first.startswith(("b'", "rb'", 'b"', 'rb"')) or "ASCII" in said
-    return not plain and (re.search(r"\\\\?[dwsbDWSB]", first) is not None or "IGNORECASE" in said or "(?i" in first)
+    plain = first.startswith(("b'", "rb'", 'b"', 'rb"')) or "ASCII" in source
+    return not plain and (re.search(r"\\\\?[dwsbDWSB]", first) is not None or "IGNORECASE" in source or "(?i" in first)
 
 
 def modules() -> list[Path]:
@@ -200,15 +200,15 @@ def modules() -> list[Path]:
 
 @pytest.mark.no_cover
 def test_no_table_of_this_python_decides() -> None:
-    used, found = set(), []
+    used, unexpected = set(), []
     for path in modules():
         name = path.relative_to(SOURCE).as_posix()
         for line, call in suspects(ast.parse(path.read_text(encoding="utf-8"))):
             if (name, call) in ALLOWED:
                 used.add((name, call))
             else:
-                found.append(f"{name}:{line}: {call}")
-    assert not found
+                unexpected.append(f"{name}:{line}: {call}")
+    assert not unexpected
     assert used == ALLOWED.keys(), "an exception that nothing needs any more"
 
 

@@ -13,7 +13,7 @@ def chained(error: Exception, cause: Exception) -> Exception:
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (ConnectionRefusedError(111, "Connection refused"), "connection refused"),
         (socket.gaierror(-2, "Name or service not known"), "name or service not known"),
@@ -23,8 +23,8 @@ def chained(error: Exception, cause: Exception) -> Exception:
         (OSError("Multiple exceptions: secret"), "oserror"),
     ],
 )
-def test_a_broken_connection_is_said_in_the_systems_words(error: Exception, said: str) -> None:
-    assert broken(error) == said
+def test_a_broken_connection_is_said_in_the_systems_words(error: Exception, message: str) -> None:
+    assert broken(error) == message
 
 
 def test_a_suggestion_names_what_is_near_and_else_says_what_to_do() -> None:

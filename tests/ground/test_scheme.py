@@ -133,9 +133,9 @@ def test_the_two_spellings_of_a_check_are_one() -> None:
 
 
 def test_every_preset_is_read_and_teaches() -> None:
-    found = presets()
-    assert set(found) == {"agonaut", "benchmark", "bounty-challenge", "cswon", "platform", "term-challenge"}
-    for name, text in found.items():
+    by_name = presets()
+    assert set(by_name) == {"agonaut", "benchmark", "bounty-challenge", "cswon", "platform", "term-challenge"}
+    for name, text in by_name.items():
         assert text.count("#") >= 5, f"{name} says too little"
         if name != "platform":
             assert isinstance(parse(text), Scheme)
@@ -159,9 +159,9 @@ def test_warnings_say_what_is_probably_not_meant() -> None:
 )
 def test_the_warning_of_z_says_among_how_many_nobody_can_be_flagged(threshold: str, least: int, blind: int | None) -> None:
     rules = f'[consensus]\nmin_validators = {least}\n[consensus.outliers]\nmethod = "z"\nthreshold = "{threshold}"\n'
-    said = warnings(parse(TESTS + rules))
-    assert len(said) == (blind is not None)
-    assert all(f"among {blind} validators or fewer" in one for one in said)
+    messages = warnings(parse(TESTS + rules))
+    assert len(messages) == (blind is not None)
+    assert all(f"among {blind} validators or fewer" in message for message in messages)
 
 
 def test_a_bounty_beside_the_scheme_brings_checks_and_payout(tmp_path: Path) -> None:
@@ -267,11 +267,11 @@ def test_one_folder_twice_in_a_subnet_is_refused_however_it_is_written(tmp_path:
         subnet.read(file)
 
 
-@pytest.mark.parametrize(("assign", "said"), [(2, 1), (3, 0)])
-def test_drawing_fewer_than_a_quorum_needs_is_warned_of(assign: int, said: int) -> None:
-    found = warnings(parse(f"{TESTS}[consensus]\nassign = {assign}\n"))
-    assert len(found) == said
-    assert all("nobody can have an agreed score" in one for one in found)
+@pytest.mark.parametrize(("assign", "count"), [(2, 1), (3, 0)])
+def test_drawing_fewer_than_a_quorum_needs_is_warned_of(assign: int, count: int) -> None:
+    messages = warnings(parse(f"{TESTS}[consensus]\nassign = {assign}\n"))
+    assert len(messages) == count
+    assert all("nobody can have an agreed score" in message for message in messages)
 
 
 HANDING_IN = (

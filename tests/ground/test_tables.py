@@ -31,38 +31,40 @@ def settlement(tmp_path: Path) -> assay.Settlement:
 
 
 def rows(table: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = table.to_pylist()
-    return found
+    listed: list[dict[str, Any]] = table.to_pylist()
+    return listed
 
 
 def test_every_row_is_there(settlement: assay.Settlement) -> None:
-    document, found = settlement.document, settlement.to_arrow()
-    assert [row["participant"] for row in rows(found.agreed)] == [row["participant"] for row in document["agreed"]]
-    assert [row["rank"] for row in rows(found.agreed)] == [1, 2, None]
-    assert [row["reason"] for row in rows(found.agreed)] == [None, None, "missing-trials"]
+    document, tables = settlement.document, settlement.to_arrow()
+    assert [row["participant"] for row in rows(tables.agreed)] == [row["participant"] for row in document["agreed"]]
+    assert [row["rank"] for row in rows(tables.agreed)] == [1, 2, None]
+    assert [row["reason"] for row in rows(tables.agreed)] == [None, None, "missing-trials"]
     seen = [
-        (row["participant"], one["validator"]) for row in document["agreed"] for one in (*row["validators"], *row["not_counted"])
+        (row["participant"], score["validator"])
+        for row in document["agreed"]
+        for score in (*row["validators"], *row["not_counted"])
     ]
-    assert [(row["participant"], row["validator"]) for row in rows(found.validators)] == seen
-    assert sum(not row["counts"] for row in rows(found.validators)) == 1
-    assert [row["participant"] for row in rows(found.weights)] == [*document["ranking"], None]
-    assert rows(found.payouts) == []
+    assert [(row["participant"], row["validator"]) for row in rows(tables.validators)] == seen
+    assert sum(not row["counts"] for row in rows(tables.validators)) == 1
+    assert [row["participant"] for row in rows(tables.weights)] == [*document["ranking"], None]
+    assert rows(tables.payouts) == []
 
 
 def test_numbers_are_exact(settlement: assay.Settlement) -> None:
-    document, found = settlement.document, settlement.to_arrow()
-    for shown, row in zip(document["weights"], rows(found.weights), strict=False):
+    document, tables = settlement.document, settlement.to_arrow()
+    for shown, row in zip(document["weights"], rows(tables.weights), strict=False):
         assert row["share"] == Decimal(shown["share"])
         assert (row["u16"], row["uid"]) == (shown["u16"], shown["uid"])
-    burn = rows(found.weights)[-1]
+    burn = rows(tables.weights)[-1]
     assert burn["share"] == Decimal(document["burn"]["share"])
     assert burn["score"] is None
 
 
 def test_amounts_of_wei_are_text(tmp_path: Path) -> None:
-    found = assay.open(from_preset(tmp_path / "prize", "agonaut")).settle().to_arrow()
-    assert rows(found.payouts)[0]["net"] == str(10**18)
-    assert rows(found.weights) == []
+    tables = assay.open(from_preset(tmp_path / "prize", "agonaut")).settle().to_arrow()
+    assert rows(tables.payouts)[0]["net"] == str(10**18)
+    assert rows(tables.weights) == []
 
 
 def test_other_libraries_read_them(settlement: assay.Settlement) -> None:
@@ -131,5 +133,5 @@ def test_a_column_is_one_line_and_is_seen_everywhere(tmp_path: Path) -> None:
     column, in_schema, in_table, in_csv = json.loads(ran.stdout)
     assert None not in column
     assert (in_schema, in_csv) == (True, True)
-    assert [Decimal(one) for one in column] == [Decimal(one) for one in in_table[:-1]]
+    assert [Decimal(cell) for cell in column] == [Decimal(cell) for cell in in_table[:-1]]
     assert in_table[-1] is None  # the burn has no score

@@ -128,8 +128,8 @@ def test_each_step_is_the_first_that_the_one_before_it_is_shown_to_pass(rows: li
         if pair.p_value is not None and pair.p_value <= 0.05 and pair.only_a > pair.only_b:
             expected[key] = above
             above = key
-    found = {row.participant: row.step_from for row in leaderboard([*cells], cells) if row.step_from is not None}
-    assert found == expected
+    steps = {row.participant: row.step_from for row in leaderboard([*cells], cells) if row.step_from is not None}
+    assert steps == expected
 
 
 @pytest.mark.parametrize(
@@ -169,10 +169,10 @@ def test_a_pair_is_a_task_by_majority_of_the_shared_runs() -> None:
 def test_copies_by_more_validators_add_no_certainty() -> None:
     marks_a = {f"t{i}": "+" for i in range(6)} | {"u": "-", "w": "-"}
     marks_b = {f"t{i}": "-" for i in range(5)} | {"t5": "+", "u": "+", "w": "+"}
-    one, many = ({"a": runs(marks_a, v), "b": runs(marks_b, v)} for v in (1, 32))
-    assert paired(one["a"], one["b"]) == paired(many["a"], many["b"])
-    assert paired(one["a"], one["b"]).p_value == pytest.approx(float(mcnemar_by_hand(5, 2)))
-    for few_runs, many_runs in zip(leaderboard(["a", "b"], one), leaderboard(["a", "b"], many), strict=True):
+    single, many = ({"a": runs(marks_a, v), "b": runs(marks_b, v)} for v in (1, 32))
+    assert paired(single["a"], single["b"]) == paired(many["a"], many["b"])
+    assert paired(single["a"], single["b"]).p_value == pytest.approx(float(mcnemar_by_hand(5, 2)))
+    for few_runs, many_runs in zip(leaderboard(["a", "b"], single), leaderboard(["a", "b"], many), strict=True):
         assert many_runs.trials == 32 * few_runs.trials
         assert (many_runs.low, many_runs.high, many_runs.p_next) == (few_runs.low, few_runs.high, few_runs.p_next)
 
@@ -272,9 +272,9 @@ def test_every_row_agrees_with_the_comparison_of_two(outcomes: list[Runs]) -> No
 def correlation_by_hand(own: list[Fraction], rest: list[Fraction]) -> float | None:
     """Pearson's correlation from its definition, exact up to the last root."""
     n = len(own)
-    one, other = ([value - sum(values) / n for value in values] for values in (own, rest))
-    spread = sum(value * value for value in one) * sum(value * value for value in other)
-    return None if not spread else float(sum(a * b for a, b in zip(one, other, strict=True))) / math.sqrt(spread)
+    deviations, other = ([value - sum(values) / n for value in values] for values in (own, rest))
+    spread = sum(value * value for value in deviations) * sum(value * value for value in other)
+    return None if not spread else float(sum(a * b for a, b in zip(deviations, other, strict=True))) / math.sqrt(spread)
 
 
 @given(
@@ -284,8 +284,8 @@ def correlation_by_hand(own: list[Fraction], rest: list[Fraction]) -> float | No
 )
 def test_separation_is_the_correlation_of_a_task_with_the_other_tasks(thirds: list[list[int]]) -> None:
     rates = [[passed * (NANO // 3) for passed in row] for row in thirds]
-    found = separation(rates)
-    for at, value in enumerate(found):
+    correlations = separation(rates)
+    for at, value in enumerate(correlations):
         own = [Fraction(row[at]) for row in rates]
         rest = [Fraction(sum(row) - row[at]) for row in rates]
         expected = correlation_by_hand(own, rest)

@@ -37,7 +37,7 @@ def put(path: Path, content: object) -> Path:
     return path
 
 
-def one(job: Path, content: dict[str, Any]) -> Path:
+def put_trial(job: Path, content: dict[str, Any]) -> Path:
     return put(job / content["trial_name"] / "result.json", content)
 
 
@@ -54,8 +54,8 @@ KEY = "terminus-2_claude-sonnet-4-5"
 
 def test_jobs_are_runs(tmp_path: Path) -> None:
     for number, job in enumerate(("2026-01-05__10-00-00", "2026-01-06__10-00-00"), start=1):
-        one(tmp_path / job, result("t1", 1.0))
-        one(tmp_path / job, result("org/t2".replace("/", "-"), 0.5 if number == 1 else 1))
+        put_trial(tmp_path / job, result("t1", 1.0))
+        put_trial(tmp_path / job, result("org/t2".replace("/", "-"), 0.5 if number == 1 else 1))
         put(tmp_path / job / "result.json", {"id": "j", "started_at": "2026-01-05T10:00:00Z", "n_total_trials": 2, "stats": {}})
         put(tmp_path / job / "config.json", {})
     expected = {
@@ -71,25 +71,25 @@ def test_jobs_are_runs(tmp_path: Path) -> None:
 
 def test_attempts_of_the_only_job_are_runs_by_their_start(tmp_path: Path) -> None:
     for hour, trial, reward in ((12, "aaa", 0), (10, "bbb", 1), (11, "ccc", 0)):
-        one(tmp_path / "job", result("t", reward, trial, started_at=f"2026-01-05T{hour}:00:00Z"))
+        put_trial(tmp_path / "job", result("t", reward, trial, started_at=f"2026-01-05T{hour}:00:00Z"))
     assert cells(tmp_path) == {(KEY, "run-1", "t", 1): True, (KEY, "run-2", "t", 1): False, (KEY, "run-3", "t", 1): False}
     as_trials = cells(tmp_path, ImportOptions(attempts="trials"))
     assert as_trials == {(KEY, "run-1", "t", 1): True, (KEY, "run-1", "t", 2): False, (KEY, "run-1", "t", 3): False}
-    one(tmp_path / "job2", result("t"))
+    put_trial(tmp_path / "job2", result("t"))
     assert (KEY, "run-1", "t", 3) in cells(tmp_path)
     with pytest.raises(BadInput, match="has 2 jobs; attempts can stand for runs only where there is one job"):
         harbor.read(tmp_path, ImportOptions(attempts="runs"))
 
 
 def test_who_ran(tmp_path: Path) -> None:
-    one(tmp_path / "j", result("t1"))
-    one(tmp_path / "j", result("t2", agent_info={"name": "oracle", "version": None, "model_info": None}))
-    one(
+    put_trial(tmp_path / "j", result("t1"))
+    put_trial(tmp_path / "j", result("t2", agent_info={"name": "oracle", "version": None, "model_info": None}))
+    put_trial(
         tmp_path / "j",
         result("t3", agent_info={"name": "x", "version": "1", "model_info": {"name": "lab/model", "provider": "lab"}}),
     )
-    found = {t.task: (t.agent, t.version) for t in harbor.read(tmp_path)}
-    assert found == {"t1": (KEY, "2.0.0 anthropic/claude-sonnet-4-5"), "t2": ("oracle", ""), "t3": ("x_model", "1 lab/model")}
+    agents = {t.task: (t.agent, t.version) for t in harbor.read(tmp_path)}
+    assert agents == {"t1": (KEY, "2.0.0 anthropic/claude-sonnet-4-5"), "t2": ("oracle", ""), "t3": ("x_model", "1 lab/model")}
     assert {t.agent for t in harbor.read(tmp_path, ImportOptions(agent="mine"))} == {"mine"}
 
 
@@ -135,17 +135,17 @@ def test_only_a_reward_of_exactly_one_passes(tmp_path: Path, rewards: str, resol
     ],
 )
 def test_exceptions(tmp_path: Path, exception: str, trouble: FailureCause) -> None:
-    one(tmp_path / "j", result("t", None, **raised(exception)))
-    (found,) = harbor.read(tmp_path)
-    assert (found.trouble, found.mode, found.resolved) == (trouble, exception, None)
+    put_trial(tmp_path / "j", result("t", None, **raised(exception)))
+    (trial,) = harbor.read(tmp_path)
+    assert (trial.trouble, trial.mode, trial.resolved) == (trouble, exception, None)
 
 
 def test_a_time_without_a_zone_is_utc_and_said(tmp_path: Path) -> None:
-    one(tmp_path / "j", result("t", started_at="2026-01-05T10:00:00.5"))
-    found = harbor.read(tmp_path)
-    assert found.notes == ("1 start times have no time zone and were read as UTC",)
-    assert found.trials[0].started_at is not None
-    assert found.trials[0].started_at.isoformat() == "2026-01-05T10:00:00.500000+00:00"
+    put_trial(tmp_path / "j", result("t", started_at="2026-01-05T10:00:00.5"))
+    imported = harbor.read(tmp_path)
+    assert imported.notes == ("1 start times have no time zone and were read as UTC",)
+    assert imported.trials[0].started_at is not None
+    assert imported.trials[0].started_at.isoformat() == "2026-01-05T10:00:00.500000+00:00"
 
 
 def without(name: str) -> dict[str, Any]:
@@ -186,17 +186,17 @@ def test_what_cannot_be_read_is_refused_by_file_and_field(tmp_path: Path, conten
 
 
 def test_only_what_harbor_wrote_is_read(tmp_path: Path) -> None:
-    path = one(tmp_path / "j", result("t", 0))
+    path = put_trial(tmp_path / "j", result("t", 0))
     put(path.parent / "artifacts" / "result.json", result("t", 1, "forged"))
     put(path.parent / "logs" / "result.json", result("t", 1, "forged"))
     unfinished = tmp_path / "j" / "u__y"
     put(unfinished / "verifier" / "result.json", {"reward": 1})
     put(unfinished / "agent" / "result.json", result("u", 1, "forged"))
-    outside = one(tmp_path.parent / f"{tmp_path.name}-outside", result("stolen"))
+    outside = put_trial(tmp_path.parent / f"{tmp_path.name}-outside", result("stolen"))
     (tmp_path / "j" / "v__z").symlink_to(outside.parent)
-    found = harbor.read(tmp_path)
-    assert [(t.task, t.resolved) for t in found] == [("t", False)]
-    assert found.notes == ("1 symbolic link not followed",)
+    imported = harbor.read(tmp_path)
+    assert [(t.task, t.resolved) for t in imported] == [("t", False)]
+    assert imported.notes == ("1 symbolic link not followed",)
 
 
 def test_nothing_there(tmp_path: Path) -> None:

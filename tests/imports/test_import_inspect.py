@@ -24,7 +24,7 @@ BOARD, LIMITED, SHARES = LOGS / "board", LOGS / "limited", LOGS / "shares"
 Json = dict[str, Any]
 
 
-def said(trial: Trial) -> tuple[str, str, str]:
+def summary(trial: Trial) -> tuple[str, str, str]:
     """The run, the sample and what it counts as."""
     return trial.validator, trial.task.partition("/")[2], decide(trial)
 
@@ -59,8 +59,10 @@ def outcomes(log: Json, place: Path, choice: ScoreChoice | None = None) -> list[
 
 
 def test_real_logs_of_two_models_in_both_formats() -> None:
-    found = inspect_ai.read(BOARD)
-    by_model = {model: sorted(said(one) for one in found if one.agent == model) for model in ("mockllm/small", "mockllm/large")}
+    trials = inspect_ai.read(BOARD)
+    by_model = {
+        model: sorted(summary(trial) for trial in trials if trial.agent == model) for model in ("mockllm/small", "mockllm/large")
+    }
     ids = ("1", "2", "4", "the%20third")
     large = ("pass", "pass", "fail", "pass")
     assert by_model["mockllm/large"] == [
@@ -70,8 +72,8 @@ def test_real_logs_of_two_models_in_both_formats() -> None:
     assert by_model["mockllm/small"] == [
         (f"run-{run}", name, what) for run in (1, 2) for name, what in zip(ids, small[run - 1], strict=True)
     ]
-    assert {one.mode for one in found} == {"none", "error"}
-    assert all(one.started_at is not None for one in found)
+    assert {trial.mode for trial in trials} == {"none", "error"}
+    assert all(trial.started_at is not None for trial in trials)
 
 
 def test_the_board_of_real_logs(tmp_path: Path) -> None:
@@ -88,8 +90,8 @@ def test_the_board_of_real_logs(tmp_path: Path) -> None:
 
 
 def test_a_limit_that_inspect_scored_is_the_agents_own() -> None:
-    found = inspect_ai.read(LIMITED)
-    assert [(one.mode, one.trouble, decide(one), decide(one, strict_errors=True)) for one in found] == [
+    trials = inspect_ai.read(LIMITED)
+    assert [(trial.mode, trial.trouble, decide(trial), decide(trial, strict_errors=True)) for trial in trials] == [
         ("limit: message", FailureCause.AGENT, "fail", "error")
     ] * 2
 
@@ -175,8 +177,8 @@ def test_a_time_limit_under_verify_is_what_the_scorer_says(tmp_path: Path) -> No
 def test_an_unfinished_log_lacks_trials(tmp_path: Path) -> None:
     log = a_log(status="error", samples=[a_sample(1, "C")])
     assert outcomes(log, tmp_path) == ["pass", "error"]
-    absent = [one for one in inspect_ai.read(tmp_path / "log.json") if one.mode == "not in the log"]
-    assert [one.task for one in absent] == ["t/2"]
+    absent = [trial for trial in inspect_ai.read(tmp_path / "log.json") if trial.mode == "not in the log"]
+    assert [trial.task for trial in absent] == ["t/2"]
     board = tmp_path / "board"
     output("import", "inspect", tmp_path / "log.json", board)
     assert "incomplete" in output("settle", board)
@@ -186,17 +188,17 @@ def test_a_retry_is_the_same_run_and_another_log_another(tmp_path: Path) -> None
     broken = a_log(samples=[a_sample(1, "C"), a_sample(2, "I", error={"message": "x"}, scores={})])
     written(tmp_path / "logs", broken, "a.json")
     written(tmp_path / "logs", a_log(), "b.json")
-    assert {one.validator for one in inspect_ai.read(tmp_path / "logs")} == {"run-1"}
+    assert {trial.validator for trial in inspect_ai.read(tmp_path / "logs")} == {"run-1"}
     assert "4 trials" not in output("import", "inspect", tmp_path / "logs", tmp_path / "one")
     assert json.loads(output("settle", tmp_path / "one", "--json"))["agreed"][0]["score"] == "0.5"
     written(tmp_path / "logs", a_log(eval={"task_id": "U", "created": "2026-01-02T00:00:00Z"}), "c.json")
-    assert sorted({one.validator for one in inspect_ai.read(tmp_path / "logs")}) == ["run-1", "run-2"]
+    assert sorted({trial.validator for trial in inspect_ai.read(tmp_path / "logs")}) == ["run-1", "run-2"]
 
 
 def test_runs_are_counted_by_task(tmp_path: Path) -> None:
     written(tmp_path / "logs", a_log(), "a.json")
     written(tmp_path / "logs", a_log(eval={"task": "other", "task_id": "O"}), "b.json")
-    assert {one.validator for one in inspect_ai.read(tmp_path / "logs")} == {"run-1"}
+    assert {trial.validator for trial in inspect_ai.read(tmp_path / "logs")} == {"run-1"}
     written(tmp_path / "logs", a_log(eval={"task_id": "U"}), "c.json")
     with pytest.raises(BadInput, match="'m' has 2 logs of one task"):
         inspect_ai.read(tmp_path / "logs", ImportOptions(attempts="runs"))
@@ -204,8 +206,8 @@ def test_runs_are_counted_by_task(tmp_path: Path) -> None:
 
 def test_solver_and_agent_name_the_participant(tmp_path: Path) -> None:
     log = written(tmp_path, a_log(eval={"solver": "react"}))
-    assert {one.agent for one in inspect_ai.read(log)} == {"react_m"}
-    assert {one.agent for one in inspect_ai.read(log, ImportOptions(agent="mine"))} == {"mine"}
+    assert {trial.agent for trial in inspect_ai.read(log)} == {"react_m"}
+    assert {trial.agent for trial in inspect_ai.read(log, ImportOptions(agent="mine"))} == {"mine"}
 
 
 def test_other_json_in_a_folder_is_passed_over(tmp_path: Path) -> None:
@@ -253,7 +255,7 @@ def test_a_zip_of_somebody_else_is_bounded(tmp_path: Path, monkeypatch: pytest.M
     header = {name: part for name, part in a_log().items() if name != "samples"}
     members = {"header.json": json.dumps(header).encode(), "samples/1.json": json.dumps(a_sample(1, "C")).encode()}
     log = zipped(tmp_path / "a.eval", members | {"samples/2.json": json.dumps(a_sample(2, "I")).encode()})
-    assert [decide(one) for one in inspect_ai.read(log)] == ["pass", "fail"]
+    assert [decide(trial) for trial in inspect_ai.read(log)] == ["pass", "fail"]
     with monkeypatch.context() as patch:
         patch.setattr(inspect_ai, "MAX_MEMBER", 20)
         with pytest.raises(BadInput, match="of more than 20 bytes"):
@@ -328,4 +330,4 @@ def test_logs_that_inspect_writes_now(tmp_path: Path) -> None:
         ("shares", ScoreChoice("share", None, Decimal("0.5"))),
     ):
         now, kept = inspect_ai.read(tmp_path / folder, None, choice), inspect_ai.read(LOGS / folder, None, choice)
-        assert sorted((one.agent, *said(one)) for one in now) == sorted((one.agent, *said(one)) for one in kept)
+        assert sorted((trial.agent, *summary(trial)) for trial in now) == sorted((trial.agent, *summary(trial)) for trial in kept)

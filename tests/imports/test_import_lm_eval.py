@@ -32,12 +32,12 @@ def a_row(doc: object, value: object, **more: Any) -> Json:
 
 
 def test_real_samples_of_two_models(tmp_path: Path) -> None:
-    found = lm_eval.read(LOGS, None, MetricChoice("acc"))
-    assert {(one.agent, one.task, one.validator) for one in found} == {
+    trials = lm_eval.read(LOGS, None, MetricChoice("acc"))
+    assert {(trial.agent, trial.task, trial.validator) for trial in trials} == {
         (agent, f"tiny_choice/{doc}", "run-1") for agent in ("one", "two") for doc in range(3)
     }
     kept = [json.loads(line) for file in LOGS.rglob("samples_*") for line in file.read_text(encoding="utf-8").splitlines()]
-    assert sum(one.resolved is True for one in found) == sum(row["acc"] for row in kept)
+    assert sum(trial.resolved is True for trial in trials) == sum(row["acc"] for row in kept)
     message = refused("import", "lm-eval", LOGS, tmp_path / "board")
     assert "metrics: has 2 metrics; name the one that decides: --metric, one of acc, acc_norm" in message
     shown = output("import", "lm-eval", LOGS, tmp_path / "board", "--metric", "acc")
@@ -62,14 +62,14 @@ def test_real_samples_of_two_models(tmp_path: Path) -> None:
 )
 def test_values(tmp_path: Path, value: object, threshold: str | None, what: str) -> None:
     file = samples(tmp_path, [a_row(0, value)])
-    assert [decide(one) for one in lm_eval.read(file, None, MetricChoice(threshold=threshold_of(threshold)))] == [what]
+    assert [decide(trial) for trial in lm_eval.read(file, None, MetricChoice(threshold=threshold_of(threshold)))] == [what]
 
 
 def test_filters_choose_the_lines(tmp_path: Path) -> None:
     rows = [a_row(0, 1, filter="flexible-extract"), a_row(0, 0, filter="strict-match")]
     file = samples(tmp_path / "model", rows)
     for name, what in (("flexible-extract", "pass"), ("strict-match", "fail")):
-        assert [decide(one) for one in lm_eval.read(file, None, MetricChoice(filter=name))] == [what]
+        assert [decide(trial) for trial in lm_eval.read(file, None, MetricChoice(filter=name))] == [what]
     assert "says fail for agent 'model'" in refused("import", "lm-eval", file, tmp_path / "board")
     with pytest.raises(BadInput, match="has no samples"):
         lm_eval.read(file, None, MetricChoice(filter="none"))
@@ -79,16 +79,16 @@ def test_evaluations_of_a_task_are_runs_by_time(tmp_path: Path) -> None:
     for day in (5, 6):
         samples(tmp_path / "m", [a_row(0, day == 6)], time=f"2026-01-0{day}T12-00-00")
     samples(tmp_path / "m", [a_row(0, 1)], task="arc_easy", time="2026-01-07T12-00-00")
-    found = sorted((one.task, one.validator, decide(one)) for one in lm_eval.read(tmp_path))
-    assert found == [("arc_easy/0", "run-1", "pass"), ("gsm8k/0", "run-1", "fail"), ("gsm8k/0", "run-2", "pass")]
-    assert {one.agent for one in lm_eval.read(tmp_path)} == {"m"}
-    assert {one.agent for one in lm_eval.read(tmp_path, ImportOptions(agent="mine"))} == {"mine"}
+    outcomes = sorted((trial.task, trial.validator, decide(trial)) for trial in lm_eval.read(tmp_path))
+    assert outcomes == [("arc_easy/0", "run-1", "pass"), ("gsm8k/0", "run-1", "fail"), ("gsm8k/0", "run-2", "pass")]
+    assert {trial.agent for trial in lm_eval.read(tmp_path)} == {"m"}
+    assert {trial.agent for trial in lm_eval.read(tmp_path, ImportOptions(agent="mine"))} == {"mine"}
 
 
 def test_the_results_name_the_model(tmp_path: Path) -> None:
     file = samples(tmp_path / "org__model", [a_row(0, 1)])
     (file.parent / "results_2026-01-05T12-00-00.123456.json").write_text('{"model_name": "org/model"}', encoding="utf-8")
-    assert {one.agent for one in lm_eval.read(tmp_path)} == {"org/model"}
+    assert {trial.agent for trial in lm_eval.read(tmp_path)} == {"org/model"}
 
 
 def test_documents_of_two_versions_are_not_compared(tmp_path: Path) -> None:
@@ -136,5 +136,7 @@ def test_files_that_are_not_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_samples_that_lm_eval_writes_now(tmp_path: Path) -> None:
     script = LOGS.parent / "write_lm_eval.sh"
     subprocess.run(["bash", str(script), os.environ["ASSAY_LM_EVAL"], str(tmp_path / "out")], check=True, timeout=1200)
-    found = lm_eval.read(tmp_path / "out", None, MetricChoice("acc"))
-    assert {(one.agent, one.task) for one in found} == {(agent, f"tiny_choice/{n}") for agent in ("one", "two") for n in range(3)}
+    trials = lm_eval.read(tmp_path / "out", None, MetricChoice("acc"))
+    assert {(trial.agent, trial.task) for trial in trials} == {
+        (agent, f"tiny_choice/{n}") for agent in ("one", "two") for n in range(3)
+    }

@@ -25,21 +25,21 @@ def table(tmp_path: Path, text: str, name: str = "trials.csv") -> Path:
 
 def test_the_default_columns(tmp_path: Path) -> None:
     rows = f"{HEAD}a,1,t,1,unset,2025-07-11T20:35:11+00:00\r\na,2,t,,parse_error,\nb,val-x,u,false,AgentTimeoutError,\n"
-    found = tables.read(table(tmp_path, rows)).trials
-    assert [(t.agent, t.validator, t.task, t.resolved, t.trouble, t.line) for t in found] == [
+    trials = tables.read(table(tmp_path, rows)).trials
+    assert [(t.agent, t.validator, t.task, t.resolved, t.trouble, t.line) for t in trials] == [
         ("a", "run-1", "t", True, FailureCause.NONE, 2),
         ("a", "run-2", "t", None, FailureCause.AGENT, 3),
         ("b", "val-x", "u", False, FailureCause.AGENT_TIMEOUT, 4),
     ]
-    assert [t.started_at is None for t in found] == [False, True, True]
+    assert [t.started_at is None for t in trials] == [False, True, True]
 
 
 def test_a_field_is_mapped_by_its_name_or_by_its_columns(tmp_path: Path) -> None:
     """`run` is what the help calls the column of the validator."""
     text = "agent,seed,task,resolved\na,3,t,1\n"
     for name in ("run", "validator"):
-        (found,) = tables.read(table(tmp_path, text), tables.mapping([f"{name}=seed"])).trials
-        assert found.validator == "run-3"
+        (trial,) = tables.read(table(tmp_path, text), tables.mapping([f"{name}=seed"])).trials
+        assert trial.validator == "run-3"
     with pytest.raises(BadInput, match="run is mapped twice"):
         tables.mapping(["run=seed", "validator=seed"])
 
@@ -47,8 +47,8 @@ def test_a_field_is_mapped_by_its_name_or_by_its_columns(tmp_path: Path) -> None
 def test_other_columns_tabs_and_a_byte_order_mark(tmp_path: Path) -> None:
     text = "\ufeffmodel\tjudge\tid\tverdict\tk\trelease\tspare\nm\t5Hot\tt\ttimeout\t2\tv7\tx\n"
     columns = tables.mapping(["agent=model", "validator=judge", "task=id", "outcome=verdict", "trial=k", "version=release"])
-    (found,) = tables.read(table(tmp_path, text, "trials.tsv"), columns)
-    assert (found.agent, found.validator, found.task, found.stated, found.trial, found.version) == (
+    (trial,) = tables.read(table(tmp_path, text, "trials.tsv"), columns)
+    assert (trial.agent, trial.validator, trial.task, trial.stated, trial.trial, trial.version) == (
         "m",
         "5Hot",
         "t",
@@ -59,8 +59,8 @@ def test_other_columns_tabs_and_a_byte_order_mark(tmp_path: Path) -> None:
 
 
 def test_one_agent_for_all(tmp_path: Path) -> None:
-    found = tables.read(table(tmp_path, "run,task,resolved\n1,t,1\n"), options=ImportOptions(agent="mine"))
-    assert [t.agent for t in found] == ["mine"]
+    trials = tables.read(table(tmp_path, "run,task,resolved\n1,t,1\n"), options=ImportOptions(agent="mine"))
+    assert [t.agent for t in trials] == ["mine"]
 
 
 def test_attempts_as_runs(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def put(path: Path, content: object) -> Path:
     return path
 
 
-def one(folder: Path, content: dict[str, Any]) -> Path:
+def put_trial(folder: Path, content: dict[str, Any]) -> Path:
     """A trial's file in the folder of a run."""
     return put(folder / content["task_id"] / content["trial_name"] / "results.json", content)
 
@@ -45,8 +45,8 @@ def cells(src: Path, options: ImportOptions | None = None) -> dict[tuple[str, st
 
 def test_a_file_for_each_trial(tmp_path: Path) -> None:
     for run, resolved in (("2025-08-10__05-27-18", True), ("2025-08-11__01-00-00", False)):
-        one(tmp_path / "codex_gpt-5" / run, result("t1", resolved))
-        one(tmp_path / "codex_gpt-5" / run, result("t.2", None, failure_mode="agent_timeout"))
+        put_trial(tmp_path / "codex_gpt-5" / run, result("t1", resolved))
+        put_trial(tmp_path / "codex_gpt-5" / run, result("t.2", None, failure_mode="agent_timeout"))
     expected = {
         ("codex_gpt-5", "run-1", "t1", 1): True,
         ("codex_gpt-5", "run-2", "t1", 1): False,
@@ -63,15 +63,15 @@ def test_a_file_for_a_whole_run(tmp_path: Path) -> None:
     for number in (1, 2, 10):
         rows = [result("t1", attempt="1-of-1.x"), result("t2", number == 10, attempt="1-of-1.x")]
         put(tmp_path / "a" / f"run{number}" / "results.json", {"id": "r", "results": rows, "accuracy": 0.5})
-    found = cells(tmp_path)
-    assert len(found) == 6
-    assert {key[1]: value for key, value in found.items() if key[2] == "t2"} == {"run-1": False, "run-2": False, "run-3": True}
+    outcomes = cells(tmp_path)
+    assert len(outcomes) == 6
+    assert {key[1]: value for key, value in outcomes.items() if key[2] == "t2"} == {"run-1": False, "run-2": False, "run-3": True}
     assert cells(tmp_path / "a" / "run1" / "results.json") == {("a", "run-1", "t1", 1): True, ("a", "run-1", "t2", 1): False}
 
 
 def test_attempts_without_runs_are_runs(tmp_path: Path) -> None:
     for attempt in range(1, 6):
-        one(tmp_path / "orchestrator", result("t1", attempt == 3, attempt=f"{attempt}-of-5"))
+        put_trial(tmp_path / "orchestrator", result("t1", attempt == 3, attempt=f"{attempt}-of-5"))
     expected = {("orchestrator", f"run-{k}", "t1", 1): k == 3 for k in range(1, 6)}
     assert cells(tmp_path) == expected
     assert cells(tmp_path / "orchestrator") == expected
@@ -80,10 +80,10 @@ def test_attempts_without_runs_are_runs(tmp_path: Path) -> None:
 
 
 def test_the_three_layouts_side_by_side(tmp_path: Path) -> None:
-    one(tmp_path / "each" / "2025-08-10__05-27-18", result("t"))
+    put_trial(tmp_path / "each" / "2025-08-10__05-27-18", result("t"))
     put(tmp_path / "whole" / "run1_2025-08-10__05-27-18" / "results.json", {"results": [result("t")]})
     for attempt in (1, 2):
-        one(tmp_path / "bare", result("t", attempt=f"{attempt}-of-2"))
+        put_trial(tmp_path / "bare", result("t", attempt=f"{attempt}-of-2"))
     assert sorted(cells(tmp_path)) == [
         ("bare", "run-1", "t", 1),
         ("bare", "run-2", "t", 1),
@@ -95,7 +95,7 @@ def test_the_three_layouts_side_by_side(tmp_path: Path) -> None:
 def test_attempts_within_several_runs_are_trials(tmp_path: Path) -> None:
     for run in ("2025-08-10__05-27-18", "2025-08-11__05-27-18"):
         for attempt in (1, 2):
-            one(tmp_path / "a" / run, result("t", attempt=f"{attempt}-of-2.{run}"))
+            put_trial(tmp_path / "a" / run, result("t", attempt=f"{attempt}-of-2.{run}"))
     assert sorted(cells(tmp_path)) == [("a", f"run-{r}", "t", k) for r in (1, 2) for k in (1, 2)]
     with pytest.raises(BadInput, match=r"agent 'a' has 2 runs; attempts can stand for runs only"):
         terminal_bench.read(tmp_path, ImportOptions(attempts="runs"))
@@ -103,22 +103,22 @@ def test_attempts_within_several_runs_are_trials(tmp_path: Path) -> None:
 
 def test_attempts_that_carry_the_id_of_a_run_are_not_an_agent(tmp_path: Path) -> None:
     for attempt in (1, 2):
-        one(tmp_path / "a" / "nightly", result("t", attempt=f"{attempt}-of-2.nightly"))
+        put_trial(tmp_path / "a" / "nightly", result("t", attempt=f"{attempt}-of-2.nightly"))
     assert sorted(cells(tmp_path)) == [("a", "run-1", "t", 1), ("a", "run-2", "t", 1)]
 
 
 def test_a_run_told_twice_gives_every_trial_twice_for_the_cells_to_compare(tmp_path: Path) -> None:
     run = tmp_path / "a" / "2025-08-10__05-27-18"
-    one(run, result("t"))
+    put_trial(run, result("t"))
     put(run / "results.json", {"results": [result("t")]})
-    found = terminal_bench.read(tmp_path)
-    assert len(found) == 2
-    assert len({(t.agent, t.validator, t.task, t.trial) for t in found}) == 1
+    trials = terminal_bench.read(tmp_path)
+    assert len(trials) == 2
+    assert len({(t.agent, t.validator, t.task, t.trial) for t in trials}) == 1
 
 
 def test_whose_run_it_is(tmp_path: Path) -> None:
     run = tmp_path / "runs" / "2025-08-10__05-27-18"
-    one(run, result("t"))
+    put_trial(run, result("t"))
     assert {key[0] for key in cells(tmp_path / "runs")} == {"runs"}
     put(run / "run_metadata.json", {"agent_name": "terminus", "model_name": "anthropic/claude-4"})
     assert {key[0] for key in cells(tmp_path / "runs")} == {"terminus_claude-4"}
@@ -130,11 +130,11 @@ def test_troubles_and_times(tmp_path: Path) -> None:
     run = tmp_path / "a" / "2025-08-10__05-27-18"
     modes = ["unset", "none", None, "agent_timeout", "test_timeout", "agent_installation_failed", "parse_error", "moon_phase"]
     for number, mode in enumerate(modes):
-        one(run, result(f"t{number}", None, failure_mode=mode))
-    one(run, result("naive", trial_started_at="2025-08-10T05:27:18"))
-    one(run, result("undated", trial_started_at=None))
-    found = terminal_bench.read(tmp_path)
-    by_task = {t.task: t for t in found}
+        put_trial(run, result(f"t{number}", None, failure_mode=mode))
+    put_trial(run, result("naive", trial_started_at="2025-08-10T05:27:18"))
+    put_trial(run, result("undated", trial_started_at=None))
+    imported = terminal_bench.read(tmp_path)
+    by_task = {t.task: t for t in imported}
     assert [by_task[f"t{n}"].trouble for n in range(len(modes))] == [
         FailureCause.NONE,
         FailureCause.NONE,
@@ -146,7 +146,7 @@ def test_troubles_and_times(tmp_path: Path) -> None:
         FailureCause.ELSEWHERE,
     ]
     assert by_task["undated"].started_at is None
-    assert found.notes == (
+    assert imported.notes == (
         "1 start times have no time zone and were read as UTC",
         "failure mode 'moon_phase' is not known here: an error, unless the tests passed",
     )
@@ -205,19 +205,19 @@ def test_no_such_folder_and_an_empty_one(tmp_path: Path) -> None:
 
 def test_symbolic_links_are_not_followed(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
-    one(outside / "run", result("stolen"))
+    put_trial(outside / "run", result("stolen"))
     src = tmp_path / "src"
-    one(src / "a" / "2025-08-10__05-27-18", result("t"))
+    put_trial(src / "a" / "2025-08-10__05-27-18", result("t"))
     (src / "linked").symlink_to(outside)
     (src / "a" / "results.json").symlink_to(outside / "run" / "stolen" / "stolen.1-of-1.2025-08-10__05-27-18" / "results.json")
     (src / "loop").symlink_to(src)
-    found = terminal_bench.read(src)
-    assert [t.task for t in found] == ["t"]
-    assert found.notes == ("3 symbolic links not followed",)
+    imported = terminal_bench.read(src)
+    assert [t.task for t in imported] == ["t"]
+    assert imported.notes == ("3 symbolic links not followed",)
 
 
 def test_what_the_agent_left_below_a_trial_is_not_read(tmp_path: Path) -> None:
-    path = one(tmp_path / "a" / "2025-08-10__05-27-18", result("t", False))
+    path = put_trial(tmp_path / "a" / "2025-08-10__05-27-18", result("t", False))
     put(path.parent / "work" / "results.json", result("t", True, attempt="1-of-1.forged"))
     unfinished = tmp_path / "a" / "2025-08-10__05-27-18" / "u" / "u.1-of-1.x"
     put(unfinished / "agent-logs" / "u" / "v" / "results.json", result("u", True))
@@ -226,8 +226,8 @@ def test_what_the_agent_left_below_a_trial_is_not_read(tmp_path: Path) -> None:
 
 def test_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tmp_path / "a" / "2025-08-10__05-27-18"
-    one(run, result("t1"))
-    one(run, result("t2"))
+    put_trial(run, result("t1"))
+    put_trial(run, result("t2"))
     with monkeypatch.context() as patch:
         patch.setattr("assay.imports.trials.MAX_BYTES", 20)
         with pytest.raises(BadInput, match=r"results\.json: is larger than 20 bytes"):

@@ -48,20 +48,20 @@ def test_the_table_has_every_pair() -> None:
 
 @pytest.mark.parametrize(("trouble", "resolved"), TABLE)
 def test_what_a_trial_counts_as(trouble: FailureCause, resolved: bool | None) -> None:
-    found = trial(resolved, trouble)
+    attempt = trial(resolved, trouble)
     assert (
-        decide(found, "fail"),
-        decide(found, "verify"),
-        decide(found, "fail", strict_errors=True),
-        decide(found, "verify", leaderboard=True),
+        decide(attempt, "fail"),
+        decide(attempt, "verify"),
+        decide(attempt, "fail", strict_errors=True),
+        decide(attempt, "verify", leaderboard=True),
     ) == TABLE[trouble, resolved]
 
 
 @pytest.mark.parametrize("stated", OUTCOMES)
 def test_an_outcome_that_the_source_states_is_kept(stated: Outcome) -> None:
-    found = trial(None, FailureCause.AGENT_TIMEOUT, stated=stated)
-    assert decide(found, "fail") == decide(found, "verify") == stated
-    assert decide(found, leaderboard=True) == ("pass" if stated == "pass" else "fail")
+    attempt = trial(None, FailureCause.AGENT_TIMEOUT, stated=stated)
+    assert decide(attempt, "fail") == decide(attempt, "verify") == stated
+    assert decide(attempt, leaderboard=True) == ("pass" if stated == "pass" else "fail")
 
 
 def at(hour: int, outcome: Outcome, line: int) -> tuple[Outcome, Trial]:
@@ -69,18 +69,18 @@ def at(hour: int, outcome: Outcome, line: int) -> tuple[Outcome, Trial]:
 
 
 def test_the_same_result_twice_counts_once_the_earliest() -> None:
-    found = cells([at(5, "pass", 2), at(3, "pass", 3), at(4, "pass", 4)])
-    (kept,) = found.outcomes.values()
+    merged = cells([at(5, "pass", 2), at(3, "pass", 3), at(4, "pass", 4)])
+    (kept,) = merged.outcomes.values()
     assert kept[1].line == 3
-    assert (found.repeated, found.retried) == (2, 0)
+    assert (merged.repeated, merged.retried) == (2, 0)
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 def test_an_error_gives_way_to_a_result(order: tuple[int, int]) -> None:
     pair = [at(3, "error", 2), at(4, "fail", 3)]
-    found = cells([pair[i] for i in order])
-    ((outcome, kept),) = found.outcomes.values()
-    assert (outcome, kept.line, found.retried) == ("fail", 3, 1)
+    merged = cells([pair[i] for i in order])
+    ((outcome, kept),) = merged.outcomes.values()
+    assert (outcome, kept.line, merged.retried) == ("fail", 3, 1)
 
 
 def test_two_different_results_are_refused_with_both_places() -> None:
@@ -95,10 +95,10 @@ def test_what_is_kept_does_not_depend_on_the_order(pairs: list[tuple[Outcome, Tr
 
 
 def test_cells_are_in_the_order_of_their_keys_bytes() -> None:
-    made: list[tuple[Outcome, Trial]] = [
+    pairs: list[tuple[Outcome, Trial]] = [
         ("pass", Trial(agent, "run-1", task)) for agent in ("b", "Z", "é", "a") for task in ("u", "t")
     ]
-    assert [cell[0] + cell[2] for cell in cells(made).outcomes] == ["Zt", "Zu", "at", "au", "bt", "bu", "ét", "éu"]
+    assert [cell[0] + cell[2] for cell in cells(pairs).outcomes] == ["Zt", "Zu", "at", "au", "bt", "bu", "ét", "éu"]
 
 
 @pytest.mark.parametrize(

@@ -154,8 +154,8 @@ def test_a_scheme_of_ones_own(tmp_path: Path) -> None:
 def test_setting_fields_leaves_the_rest_alone(trials: str, timeout: str, count: int) -> None:
     text = f'# top\n[scheme]\nname = "x"\n[score]\n{trials}\nkind = "tests"\n{timeout}\n[reward]\ntop = 3\n'
     after = with_score(text, {"trials": str(count), "agent_timeout": '"verify"'})
-    found = scheme.parse(after)
-    assert found.score == TestsScore(kind="tests", agent_timeout="verify", trials=count)
+    parsed = scheme.parse(after)
+    assert parsed.score == TestsScore(kind="tests", agent_timeout="verify", trials=count)
     kept = [line for line in text.splitlines() if "trials" not in line and "agent_timeout" not in line]
     assert [line for line in after.splitlines() if "trials" not in line and "agent_timeout" not in line] == kept
     assert with_score(text, {}) == text
@@ -372,8 +372,8 @@ def test_a_subnet(tmp_path: Path) -> None:
     done = competition(grid(), target, scheme="platform")
     assert done.directory == target / "term-challenge"
     assert sorted(path.name for path in target.iterdir()) == ["my-subnet.toml", "term-challenge"]
-    found = subnet.read(target / "my-subnet.toml")
-    assert [(member.path, member.share) for member in found.competitions] == [("term-challenge", 600_000_000)]
+    my_subnet = subnet.read(target / "my-subnet.toml")
+    assert [(member.path, member.share) for member in my_subnet.competitions] == [("term-challenge", 600_000_000)]
     assert [row["name"] for row in emission(target / "my-subnet.toml").document["competitions"]] == ["term-challenge"]
     assert '# [[competitions]]\n# path = "bounty-challenge"' in (target / "my-subnet.toml").read_text()
     with pytest.raises(BadInput, match="term-challenge: is not empty"):

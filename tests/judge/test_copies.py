@@ -52,10 +52,10 @@ def folder(tmp_path: Path) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).rename(target)
         rows.append(f"{name},{uid},,{digest},{at}\n")
-    made = small_folder.make(
+    season = small_folder.make(
         tmp_path / "season", participants_csv="key,uid,name,submission,submitted_at\n" + "".join(rows), evidence=""
     )
-    return made
+    return season
 
 
 def _people(folder: Path) -> tuple[Participant, ...]:
@@ -69,7 +69,7 @@ def _hold(folder: Path) -> None:
 
 
 def _judged(folder: Path) -> list[str]:
-    return [one.key for one in entries.judgeable(entries.read(folder, read(folder / "scheme.toml"), "v1"))]
+    return [participant.key for participant in entries.judgeable(entries.read(folder, read(folder / "scheme.toml"), "v1"))]
 
 
 def test_the_later_is_flagged_with_passages_and_equal_files(folder: Path) -> None:
@@ -77,7 +77,7 @@ def test_the_later_is_flagged_with_passages_and_equal_files(folder: Path) -> Non
     (near,) = document["near"]
     assert (near["participant"], near["earlier"]["participant"], near["held"]) == ("late", "early", False)
     assert near["same_files"] == [{"file": "data.bin", "earlier_file": "data.bin"}]
-    assert {one["file"] for one in near["passages"]} == {"main.py"}
+    assert {passage["file"] for passage in near["passages"]} == {"main.py"}
     assert document["compared"] == 3
     text = output("copies", str(folder), "--participant", "late", columns=120)
     assert "main.py:" in text

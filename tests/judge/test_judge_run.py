@@ -49,7 +49,7 @@ class Half(JudgeRun[Whole, Judged]):
         self.asked: list[str] = []
 
     def cells(self, wanted: Sequence[Participant]) -> list[Whole]:
-        return [Whole(one.key, one.submission, self.given_epoch) for one in wanted]
+        return [Whole(participant.key, participant.submission, self.given_epoch) for participant in wanted]
 
     def judge(self, cell: Whole) -> Judged:
         self.asked.append(cell.participant)
@@ -97,7 +97,7 @@ class Passes(JudgeRun[Solved, Judged]):
     """Everybody passes the task."""
 
     def cells(self, wanted: Sequence[Participant]) -> list[Solved]:
-        return [Solved(one.key, one.submission) for one in wanted]
+        return [Solved(participant.key, participant.submission) for participant in wanted]
 
     def judge(self, cell: Solved) -> Judged:
         return Judged("pass", evidence=self.evidence(cell, cell.submission, task="t1", outcome="pass"))
@@ -300,17 +300,17 @@ def test_what_another_driver_took_over_is_not_kept(folder: Path, monkeypatch: py
 
 
 def test_cells_are_made_when_their_turn_comes() -> None:
-    made: list[int] = []
+    numbers: list[int] = []
 
     class Many(list[Any]):
         def __iter__(self) -> Iterator[Any]:
             for number in range(1000):
-                made.append(number)
+                numbers.append(number)
                 yield Whole("ann", f"s{number}")
 
     queue = CellQueue(MissingCells(Many(), {("s1", 1)}))
     assert [queue.take() for _ in range(3)] == [Attempt(Whole("ann", f"s{number}")) for number in (0, 2, 3)]
-    assert len(made) < 10
+    assert len(numbers) < 10
 
 
 def test_what_is_due_again_begins_before_what_is_fresh() -> None:

@@ -53,19 +53,19 @@ def test_the_built_in_judge_registers_as_others_do() -> None:
 
 
 def test_a_kind_that_nobody_judges_is_refused_by_name(folder: Path) -> None:
-    said = CliRunner().invoke(app, ["run", str(folder), "--validator", "val-1"], env={"COLUMNS": "500"})
-    assert said.exit_code == 2
+    done = CliRunner().invoke(app, ["run", str(folder), "--validator", "val-1"], env={"COLUMNS": "500"})
+    assert done.exit_code == 2
     there = ", ".join(sorted({entry_point.name for entry_point in entry_points(group=judges.GROUP)}))
     what = f"scheme.toml: score.kind: there is no judge for the kind 'given', only for: {there}; install a package"
-    assert what in said.stderr
+    assert what in done.stderr
 
 
 def test_another_package_brings_a_judge(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(package(tmp_path / "site", "scorer_one", "scorer_one:run", RUBRIC))
-    said = CliRunner().invoke(app, ["run", str(folder), "--validator", "val-1", "--jobs", "1"])
-    assert said.exit_code == 0, said.output
-    assert "1 trial judged (1 scored)." in said.stdout
-    assert "1 of 1 participant has an agreed score." in said.stdout
+    done = CliRunner().invoke(app, ["run", str(folder), "--validator", "val-1", "--jobs", "1"])
+    assert done.exit_code == 0, done.output
+    assert "1 trial judged (1 scored)." in done.stdout
+    assert "1 of 1 participant has an agreed score." in done.stdout
 
 
 def test_a_judge_that_cannot_be_loaded_says_whose_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

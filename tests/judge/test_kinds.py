@@ -126,9 +126,9 @@ def test_a_scheme_names_a_judge_in_the_place_of_the_kinds_own(
     monkeypatch.setenv("COLUMNS", "500")
 
     def done(*words: object, code: int = 0) -> str:
-        said = CliRunner().invoke(app, [str(word) for word in words])
-        assert said.exit_code == code, said.output
-        return said.output
+        invoked = CliRunner().invoke(app, [str(word) for word in words])
+        assert invoked.exit_code == code, invoked.output
+        return invoked.output
 
     done("keys", "new", "val-1")
     done("keys", "new", "log")
@@ -148,13 +148,13 @@ def test_a_scheme_names_a_judge_in_the_place_of_the_kinds_own(
     done("settle", folder)
     done("export", "epoch", folder, "1", "-o", tmp_path / "epoch-1")
 
-    rows = {one.stage: one for one in verify(tmp_path / "epoch-1").checked}
+    rows = {row.stage: row for row in verify(tmp_path / "epoch-1").checked}
     ending = "made the evidence, instead of the judge 'given'"
     assert rows["judge"].what == f"the judge 'strict-given' (strict_judge:run of strict_judge) {ending}"
     assert not rows["judge"].done
     package_kit.remove(site, "strict_judge")
-    said = done("verify", tmp_path / "epoch-1")
-    assert f"the judge 'strict-given' (which is not installed here) {ending}" in said
+    printed = done("verify", tmp_path / "epoch-1")
+    assert f"the judge 'strict-given' (which is not installed here) {ending}" in printed
 
 
 def test_a_judge_of_ones_own_changes_the_digest_of_the_scheme_and_leaving_it_out_does_not() -> None:

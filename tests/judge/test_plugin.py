@@ -35,9 +35,9 @@ def command(*words: object, folder: Path, code: int | None = 0) -> str:
     env |= {name: os.environ[name] for name in ("UV_CACHE_DIR",) if name in os.environ}
     env |= {"UV_CACHE_DIR": env.get("UV_CACHE_DIR", str(Path.home() / ".cache" / "uv"))}
     done = subprocess.run([str(word) for word in words], cwd=folder, env=env, capture_output=True, text=True, check=False)
-    said = done.stdout + done.stderr
-    assert code is None or done.returncode == code, said
-    return said
+    printed = done.stdout + done.stderr
+    assert code is None or done.returncode == code, printed
+    return printed
 
 
 @pytest.fixture(scope="module")
@@ -111,9 +111,9 @@ def test_a_package_adds_a_kind_and_a_publisher(installed: Path, services: str, t
     assert "there is no field 'rouds' here; did you mean 'rounds'?" in _wrong(assay, folder, "rounds", "rouds")
 
     assay("ledger", "init", folder, "--origin", "example.org/services", "--key", "log")
-    said = assay("run", folder, "--sign", "val-1", "--timeout", 60)
-    assert "6 rounds judged (6 answered)." in said
-    assert re.search(r"1 +quick .*\n2 +slow ", said)
+    printed = assay("run", folder, "--sign", "val-1", "--timeout", 60)
+    assert "6 rounds judged (6 answered)." in printed
+    assert re.search(r"1 +quick .*\n2 +slow ", printed)
     assay("settle", folder)
     assert re.search(r"answered after [0-9]+ µs", assay("explain", folder, "quick"))
 
@@ -132,21 +132,21 @@ def _wrong(assay: object, folder: Path, right: str, wrong: str) -> str:
     """What `assay scheme check` says while a word of the scheme is another."""
     assert callable(assay)
     (folder / "scheme.toml").write_text(SCHEME.replace(right, wrong))
-    said = str(assay("scheme", "check", folder, code=2))
+    printed = str(assay("scheme", "check", folder, code=2))
     (folder / "scheme.toml").write_text(SCHEME)
-    return said
+    return printed
 
 
 def _without_the_package(assay: object, program: Path, folder: Path) -> None:
     """Whoever has Assay alone is told in one line what is missing: nothing is wrong, and nothing can be said."""
     assert callable(assay)
-    said = assay("verify", "epoch-1", code=2, program=program)
-    assert said == (
+    printed = assay("verify", "epoch-1", code=2, program=program)
+    assert printed == (
         "error: epoch-1/inputs.json: scheme.score.kind: the competition is of the kind 'latency', which no package here has: its "
         "settlement cannot be computed again; install the package whose entry point in assay.kinds is called so\n"
     )
-    said = assay("settle", folder, code=2, program=program)
-    assert "score.kind: is missing or unknown; use one of given, points, rubric, tests, workflow" in said
+    printed = assay("settle", folder, code=2, program=program)
+    assert "score.kind: is missing or unknown; use one of given, points, rubric, tests, workflow" in printed
 
 
 def test_the_package_is_small() -> None:

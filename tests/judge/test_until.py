@@ -122,8 +122,8 @@ def test_a_run_stops_early_and_pays_as_a_full_one(tmp_path: Path, until: Until, 
         assert best == worst or until == "paid"
     text = " ".join(output("settle", short, "--epoch", "1", columns=200).split())
     assert "incomplete" in text
-    told = "The place is certain (" if until == "decided" else "Its missing trials cannot change what anybody is paid: "
-    assert told in text
+    sentence = "The place is certain (" if until == "decided" else "Its missing trials cannot change what anybody is paid: "
+    assert sentence in text
     again = judged(short, until)
     assert again.asked == []
     assert chosen(again).document == choice.document

@@ -89,9 +89,9 @@ def judged(
 def lines(folder: Path, validator: str = VALIDATOR) -> list[dict[str, Any]]:
     """The validator's records; none is there twice."""
     file = folder / "evidence" / f"run-{validator}.jsonl"
-    found = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
-    assert len({one["submission"] for one in found}) == len(found)
-    return found
+    records = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+    assert len({record["submission"] for record in records}) == len(records)
+    return records
 
 
 def outcomes(folder: Path, validator: str = VALIDATOR) -> dict[str, str]:

@@ -57,12 +57,12 @@ class Shell:
 
 def alive(mark: str) -> list[int]:
     """The host's processes whose command line has this in it."""
-    found = []
+    pids = []
     for name in os.listdir("/proc"):
         with suppress(OSError):
             if name.isdigit() and mark.encode() in Path("/proc", name, "cmdline").read_bytes():
-                found.append(int(name))
-    return found
+                pids.append(int(name))
+    return pids
 
 
 def python_path() -> str:
@@ -82,13 +82,13 @@ def scratch() -> Iterator[Path]:
 
 def either(request: pytest.FixtureRequest, scratch: Path) -> Iterator[Bubblewrap]:
     """The sandbox as this machine has it, and as it is on a machine without control groups."""
-    with closing(Bubblewrap(folder=scratch, counted=request.param == "counted")) as made:
-        yield made
+    with closing(Bubblewrap(folder=scratch, counted=request.param == "counted")) as sandbox:
+        yield sandbox
 
 
 def sandbox(scratch: Path) -> Iterator[Bubblewrap]:
-    with closing(Bubblewrap(folder=scratch)) as made:
-        yield made
+    with closing(Bubblewrap(folder=scratch)) as sandbox:
+        yield sandbox
 
 
 def sh(tmp_path: Path) -> Shell:

@@ -167,11 +167,11 @@ SCORERS: dict[str, Callable[..., Scored]] = {
 }
 
 
-def assert_same(one: Scored, other: Scored) -> None:
+def assert_same(scored: Scored, other: Scored) -> None:
     """Fail unless two scorings are equal in every number, except which tasks were left out."""
     for name in ("scores", "counting", "incomplete", "unjudged", "suspected", "emptied", "missing", "passes"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), name)
-    assert one.first == other.first
-    assert one.work.keys() == other.work.keys()
-    for name, values in one.work.items():
+        np.testing.assert_array_equal(getattr(scored, name), getattr(other, name), name)
+    assert scored.first == other.first
+    assert scored.work.keys() == other.work.keys()
+    for name, values in scored.work.items():
         np.testing.assert_array_equal(values, other.work[name], name)

@@ -36,10 +36,10 @@ def commands(group: Mapping[str, Any] | None = None, path: tuple[str, ...] = ())
 
 def command(path: tuple[str, ...]) -> Any:
     """The command of these words, as the library of the command line has it."""
-    found: Any = None
+    member: Any = None
     for name in path:
-        found = _members(None if found is None else found.commands)[name]
-    return found
+        member = _members(None if member is None else member.commands)[name]
+    return member
 
 
 def _members(group: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -86,9 +86,9 @@ def records(place: Path) -> list[Json]:
     return [json.loads(line) for line in (place / "evidence/sample.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def with_records(place: Path, found: list[Json]) -> None:
+def with_records(place: Path, records: list[Json]) -> None:
     """Put records in place of the sample."""
-    (place / "evidence/sample.jsonl").write_text("".join(json.dumps(one) + "\n" for one in found), encoding="utf-8")
+    (place / "evidence/sample.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
 
 
 def rewrite(path: Path, old: str, new: str, most: int = -1) -> None:

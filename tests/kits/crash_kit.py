@@ -145,27 +145,27 @@ def _child(function: Callable[..., Any], args: Sequence[Any], report: Path) -> N
 @contextmanager
 def warm(folder: Path, module: str = "") -> Iterator[Warm]:
     """The process that forks, for as long as the block lasts."""
-    made = Warm(folder, module)
+    process = Warm(folder, module)
     try:
-        yield made
+        yield process
     finally:
-        made.close()
+        process.close()
 
 
 def rounds(warm: Warm, folder: Path, database: str, draw: random.Random, count: int, *, at_steps: bool) -> None:
     """Kill so many workers, one after the other: at random moments of a cycle, or at random steps. And look after each."""
-    place, told, seen = (folder / name for name in ("small", "told", "seen"))
+    place, notes, seen = (folder / name for name in ("small", "told", "seen"))
     create_ledger(place, database)
-    steps = len(warm.ask(steps_of, place, told))
+    steps = len(warm.ask(steps_of, place, notes))
     killed = 0
     while killed < count:
         if at_steps:
-            assert warm.killed(work, place, told, draw.randint(1, steps))
+            assert warm.killed(work, place, notes, draw.randint(1, steps))
             killed += 1
         else:
-            seconds = [one[1] for one in heard(told) if one[0] == "cycle"]
-            killed += warm.killed(work, place, told, None, after=draw.uniform(0, seconds[-1]))
-        warm.ask(look, place, told, seen)
+            seconds = [note[1] for note in heard(notes) if note[0] == "cycle"]
+            killed += warm.killed(work, place, notes, None, after=draw.uniform(0, seconds[-1]))
+        warm.ask(look, place, notes, seen)
     warm.ask(look_whole, place, seen)
 
 
@@ -174,12 +174,12 @@ def every_step(warm: Warm, folder: Path, another: Callable[[Path], str]) -> int:
     step, killed = 0, True
     while killed:
         if step % SERIES == 0:
-            place, told, seen = (folder / str(step) / name for name in ("small", "told", "seen"))
+            place, notes, seen = (folder / str(step) / name for name in ("small", "told", "seen"))
             create_ledger(place, another(place))
-            warm.ask(steps_of, place, told)
+            warm.ask(steps_of, place, notes)
         step += 1
-        killed = warm.killed(work, place, told, step, 1)
-        warm.ask(look, place, told, seen)
+        killed = warm.killed(work, place, notes, step, 1)
+        warm.ask(look, place, notes, seen)
     return step
 
 
@@ -196,7 +196,7 @@ def every_write(warm: Warm, folder: Path, *, every: int = 1) -> int:
     first = next(number for number, name in enumerate(steps, start=1) if name.startswith("INSERT INTO inputs"))
     writes = [number for number, name in enumerate(steps, start=1) if number >= first and name.startswith(WRITES)]
     for number in writes[::every]:
-        place, told, seen = copy(str(number))
-        assert warm.killed(work, place, told, number)
-        warm.ask(look, place, told, seen)
+        place, notes, seen = copy(str(number))
+        assert warm.killed(work, place, notes, number)
+        warm.ask(look, place, notes, seen)
     return len(writes)

@@ -15,12 +15,12 @@ from crash_work import BATCHES, CONFLICTS, FIRST, RECORDS, checkpoint, cycle, en
 from ledger_kit import KEY
 
 
-def look_at_log(place: str, told: str, seen: str, size: int) -> None:
+def look_at_log(place: str, notes: str, seen: str, size: int) -> None:
     """The log is whole, has what was acknowledged, and goes on."""
     log = Log(Path(place), KEY)
     log.check()
     keep_seen(log, Path(seen))
-    assert log.size >= max((one[0] for one in heard(Path(told))), default=0)
+    assert log.size >= max((note[0] for note in heard(Path(notes))), default=0)
     assert list(log.entries()) == entries(log.size)
     log.publish(checkpoint(size), log.size, entries(size)[log.size :])
     log.check()
@@ -28,19 +28,19 @@ def look_at_log(place: str, told: str, seen: str, size: int) -> None:
     assert not list(log.folder.rglob(".*"))
 
 
-def look(place: str, told: str, seen: str) -> None:
+def look(place: str, notes: str, seen: str) -> None:
     """Everything that was acknowledged is there once, whatever else; and what was begun can be finished."""
-    folder, said = Path(place), heard(Path(told))
+    folder, acknowledged = Path(place), heard(Path(notes))
     raw = Log(folder / "log", KEY)  # as the crash left it: a checkpoint that the tiles prove, all of them
     raw.check()
     keep_seen(raw, Path(seen))
     with open_ledger(folder) as ledger, ledger.store.writing():
         pass  # where a server still carries out what the dead one asked for, this waits for it
     with open_ledger(folder) as ledger:
-        _kept(ledger, said)
+        _kept(ledger, acknowledged)
         keep_seen(ledger.log, Path(seen))
-        begun = max((one[1] for one in said if one[0] == "begun"), default=FIRST)
-        cycle(ledger, begun, teller(Path(told)))
+        begun = max((note[1] for note in acknowledged if note[0] == "begun"), default=FIRST)
+        cycle(ledger, begun, teller(Path(notes)))
         with ledger.store.reading() as view:
             assert view.count(begun, begun) == RECORDS
             assert view.count() == view.last_seq() == RECORDS * (begun - FIRST + 1)
@@ -50,20 +50,20 @@ def look(place: str, told: str, seen: str) -> None:
     said_so = cli_kit.output("ledger", "check", folder)
     assert f"{RECORDS * (begun - FIRST + 1)} records" in said_so
     earliest = min(Path(seen).iterdir())
-    found = verify(exported(folder, begun), key=str(KEY), checkpoint=earliest)
-    assert found.recomputed
-    assert found.receipt["epoch"] == begun
+    verified = verify(exported(folder, begun), key=str(KEY), checkpoint=earliest)
+    assert verified.recomputed
+    assert verified.receipt["epoch"] == begun
     assert not list((folder / "log").rglob(".*")), "what a dead writer left in the log goes with the next append"
 
 
-def _kept(ledger: Ledger, said: Sequence[list[Any]]) -> None:
+def _kept(ledger: Ledger, acknowledged: Sequence[list[Any]]) -> None:
     with ledger.store.reading() as view:
-        found = list(view.records())
-        assert [one.seq for one in found] == list(range(1, len(found) + 1))
-        assert len({one.digest for one in found}) == len(found)
+        records = list(view.records())
+        assert [record.seq for record in records] == list(range(1, len(records) + 1))
+        assert len({record.digest for record in records}) == len(records)
         receipts = list(view.receipts())
         assert [receipt.position for receipt in receipts] == list(range(len(receipts)))
-        for kind, *what in said:
+        for kind, *what in acknowledged:
             if kind == "batch":
                 epoch, digest = what
                 (batch,) = view.named(digest)
@@ -83,7 +83,7 @@ def _kept(ledger: Ledger, said: Sequence[list[Any]]) -> None:
     assert list(ledger.log.entries()) == [bytes.fromhex(receipt.digest[7:]) for receipt in receipts]
     ledger.log.check()
     for path in exported(ledger.folder, 0).parent.glob("epoch-*"):
-        if ["exported", int(path.name[6:])] not in said:  # whole, though nobody was told
+        if ["exported", int(path.name[6:])] not in acknowledged:  # whole, though nobody was told
             verify(path, key=str(KEY))
 
 

@@ -42,7 +42,7 @@ def found_in(place: Path, epoch: int) -> list[Batch]:
     """The batches of an epoch: everybody's, one record again in another batch, and one record that says something else."""
     everybody = [record | {"submission": f"{record['submission']}-{epoch}"} for record in ledger_kit.records(epoch=epoch)]
     again = everybody[:1]
-    other = [next(one for one in everybody if one["validator"] == V2) | {"outcome": "fail"}]
+    other = [next(record for record in everybody if record["validator"] == V2) | {"outcome": "fail"}]
     return [batch for some in (everybody, again, other) for batch in ledger_kit.batches(place, some)]
 
 
@@ -66,14 +66,14 @@ def cycle(ledger: Ledger, epoch: int, say: Say) -> None:
             if participant not in (held := tx.submissions()) or held[participant].epoch < epoch:
                 tx.add_submission(Submission(participant, submission, epoch))
         say("submission", epoch, participant, submission)
-    for one in found_in(ledger.folder, epoch):
-        accepted = intake.accept(ledger.store, one, terms)
-        assert accepted.new + accepted.known == len(one.records)
-        say("batch", epoch, one.digest)
-    made = settling.settle(ledger, SIGNER, epoch)
-    assert made.receipt is not None
-    assert made.settlement.ranking == ["m1", "m2"]
-    say("settled", epoch, made.settlement.digest, made.receipt.digest)
+    for batch in found_in(ledger.folder, epoch):
+        accepted = intake.accept(ledger.store, batch, terms)
+        assert accepted.new + accepted.known == len(batch.records)
+        say("batch", epoch, batch.digest)
+    settled = settling.settle(ledger, SIGNER, epoch)
+    assert settled.receipt is not None
+    assert settled.settlement.ranking == ["m1", "m2"]
+    say("settled", epoch, settled.settlement.digest, settled.receipt.digest)
     target = exported(ledger.folder, epoch)
     if not target.exists():
         bundle.export(ledger, epoch, target)
@@ -84,9 +84,9 @@ def exported(place: Path, epoch: int) -> Path:
     return place.parent / "exported" / f"epoch-{epoch}"
 
 
-def work(place: str, told: str, last_step: int | None, cycles: int = CYCLES) -> None:
+def work(place: str, notes: str, last_step: int | None, cycles: int = CYCLES) -> None:
     """One cycle after the other, from the epoch after the last; at step `last_step` killed, or by somebody else."""
-    say = teller(Path(told))
+    say = teller(Path(notes))
     if last_step is not None:
         _die_at(last_step)
     with open_ledger(place) as ledger:
@@ -101,10 +101,10 @@ def work(place: str, told: str, last_step: int | None, cycles: int = CYCLES) -> 
         signal.pause()
 
 
-def publish(place: str, told: str, last_step: int, size: int) -> None:
+def publish(place: str, notes: str, last_step: int, size: int) -> None:
     """Bring a log up to so many entries, one by one."""
     _die_at(last_step)
-    log, say = Log(Path(place), KEY), teller(Path(told))
+    log, say = Log(Path(place), KEY), teller(Path(notes))
     for number in range(log.size + 1, size + 1):
         log.publish(checkpoint(number), number - 1, entries(number)[-1:])
         say(number)
@@ -193,10 +193,10 @@ def _each_step(call: Callable[[str], None]) -> None:
     sys.setprofile(step)
 
 
-def steps_of(place: str, told: str) -> list[str]:
+def steps_of(place: str, notes: str) -> list[str]:
     """One cycle, in which steps."""
     steps: list[str] = []
     _each_step(steps.append)
-    work(place, told, None, 1)
+    work(place, notes, None, 1)
     sys.setprofile(None)
     return steps

@@ -22,13 +22,13 @@ STATEMENT = EnclaveStatement(bounty=f"sha256:{'ab' * 32}", seal=f"x25519:{'cd' *
 
 def attested(machine: Machine = MACHINE, log: Sequence[LogEvent] | None = None, **changes: Any) -> Attestation:
     """The attestation that a machine makes of STATEMENT, with its collateral; `changes` are put in place of its fields."""
-    made = Attestation(
+    attestation = Attestation(
         statement=STATEMENT,
         quote=machine.quote(report_data(STATEMENT)).hex(),
         event_log=tuple(machine.log if log is None else log),
         collateral=machine.authority.collateral(NOW),
     )
-    return made.model_copy(update=changes)
+    return attestation.model_copy(update=changes)
 
 
 def compose_hash(machine: Machine = MACHINE) -> str:
@@ -41,18 +41,18 @@ def policy(machine: Machine = MACHINE, **changes: Any) -> Measurements:
     return validate(Measurements, {"compose_hash": compose_hash(machine), "development": True} | changes)
 
 
-def refused(found: Attestation, stage: str, words: str | None = None, *, now: int = NOW, **pins: Any) -> Refused:
+def refused(attestation: Attestation, stage: str, words: str | None = None, *, now: int = NOW, **pins: Any) -> Refused:
     """The refusal of an attestation, which must be at the stage and say the words."""
     with pytest.raises(Refused, match=words) as error:
-        verify(found, policy=policy(**pins), now=now)
+        verify(attestation, policy=policy(**pins), now=now)
     assert error.value.stage == stage, error.value
     assert error.value.exit_code == 1
     return error.value
 
 
-def stages(found: VerifiedQuote, *, done: bool = True) -> list[str]:
+def stages(verified: VerifiedQuote, *, done: bool = True) -> list[str]:
     """The stages that were checked, or those that were not."""
-    return [one.stage for one in found.checked if one.done is done]
+    return [check.stage for check in verified.checked if check.done is done]
 
 
 def with_changes(machine: Machine, **fields: bytes) -> Machine:

@@ -74,9 +74,9 @@ def place(chain: AnvilChain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     people = "key,uid,name,submission,submitted_at,last_reset_epoch,address\n" + "\n".join(rows) + "\n"
     text = BOUNTY.format(commit=time(now + HOUR), score=time(now + 2 * HOUR), deposit=ETHER)
     files: dict[str, Any] = {"scheme_toml": SCHEME, "bounty_toml": text, "participants_csv": people, "tasks_txt": None}
-    found = ledger_kit.ledger_folder(tmp_path / "bounty", "rubric", **files)
-    target(found, chain)
-    return found
+    folder = ledger_kit.ledger_folder(tmp_path / "bounty", "rubric", **files)
+    target(folder, chain)
+    return folder
 
 
 def target(place: Path, chain: AnvilChain, **more: Any) -> None:
@@ -89,8 +89,8 @@ def target(place: Path, chain: AnvilChain, **more: Any) -> None:
 
 
 def printed(*words: str | Path, code: int | None = 0) -> Json:
-    found: Json = json.loads(run(*words, "--json", code=code).stdout)
-    return found
+    document: Json = json.loads(run(*words, "--json", code=code).stdout)
+    return document
 
 
 def bounty(name: str, place: Path, *words: str | Path, key: str | None = None, yes: bool = True, code: int | None = 0) -> Json:

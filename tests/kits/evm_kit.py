@@ -57,16 +57,16 @@ def built() -> Path:
 
 @cache
 def compiled(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((built() / "tested" / f"{name}.json").read_text())
-    return found
+    artifact: dict[str, Any] = json.loads((built() / "tested" / f"{name}.json").read_text())
+    return artifact
 
 
 def anvil_program() -> str:
     built()
     ours = ROOT / "contracts" / "node_modules" / "@foundry-rs" / "anvil-linux-amd64" / "bin" / "anvil"
-    found = str(ours) if ours.exists() else shutil.which("anvil")
-    assert found, "anvil is neither in contracts/node_modules nor on the PATH"
-    return found
+    program = str(ours) if ours.exists() else shutil.which("anvil")
+    assert program, "anvil is neither in contracts/node_modules nor on the PATH"
+    return program
 
 
 class Anvil:
@@ -84,9 +84,9 @@ class Anvil:
     def _port(self) -> int:
         until = time.monotonic() + 60
         while time.monotonic() < until and self.process.poll() is None:
-            found = re.search(r"Listening on 127\.0\.0\.1:(\d+)", self.log.read_text(errors="replace"))
-            if found:
-                return int(found[1])
+            match = re.search(r"Listening on 127\.0\.0\.1:(\d+)", self.log.read_text(errors="replace"))
+            if match:
+                return int(match[1])
             time.sleep(0.02)
         raise AssertionError(f"anvil did not start:\n{self.log.read_text(errors='replace')[-2000:]}")
 
@@ -119,9 +119,9 @@ class AnvilChain:
         """The gas of the transaction that made the last contract."""
 
     def ask(self, method: str, *params: Any) -> Any:
-        said = self.w3.provider.make_request(RPCEndpoint(method), list(params))
-        assert "error" not in said, said
-        return said["result"]
+        answer = self.w3.provider.make_request(RPCEndpoint(method), list(params))
+        assert "error" not in answer, answer
+        return answer["result"]
 
     @property
     def now(self) -> int:
@@ -136,15 +136,15 @@ class AnvilChain:
         return self.w3.eth.contract(address=Web3.to_checksum_address(address), abi=compiled(name)["abi"])
 
     def deploy(self, name: str, *args: Any, by: str | None = None) -> Any:
-        found = compiled(name)
-        factory = self.w3.eth.contract(abi=found["abi"], bytecode=found["bytecode"])
+        artifact = compiled(name)
+        factory = self.w3.eth.contract(abi=artifact["abi"], bytecode=artifact["bytecode"])
         receipt = self.send(factory.constructor(*args), by)
         return self.contract(name, receipt["contractAddress"])
 
     def make(self, name: str, *args: Any, by: str | None = None) -> Any:
         """The contract at the address that follows from its code, as ours are made."""
-        found = compiled(name)
-        data = self.w3.eth.contract(abi=found["abi"], bytecode=found["bytecode"]).constructor(*args).data_in_transaction
+        artifact = compiled(name)
+        data = self.w3.eth.contract(abi=artifact["abi"], bytecode=artifact["bytecode"]).constructor(*args).data_in_transaction
         code = bytes.fromhex(str(data).removeprefix("0x"))
         sender = {"from": by or self.accounts[0], **FREE}
         self.w3.eth.call(sender | {"data": data})  # the deployer does not say what a constructor refused with
@@ -170,19 +170,19 @@ class AnvilChain:
 
 def events(contract: Any, name: str, receipt: Any) -> list[dict[str, Any]]:
     """The values of a contract's events of this name in a transaction."""
-    return [dict(one["args"]) for one in contract.events[name]().process_receipt(receipt, errors=DISCARD)]
+    return [dict(event["args"]) for event in contract.events[name]().process_receipt(receipt, errors=DISCARD)]
 
 
 @cache
 def errors() -> dict[str, dict[str, Any]]:
     """Selector → the error of any contract."""
-    found = {}
+    by_selector = {}
     for path in sorted((built() / "tested").glob("*.json")):
         for load in json.loads(path.read_text())["abi"]:
             if load["type"] == "error":
                 signature = f"{load['name']}({','.join(part['type'] for part in load['inputs'])})"
-                found["0x" + Web3.keccak(text=signature)[:4].hex()] = load
-    return found
+                by_selector["0x" + Web3.keccak(text=signature)[:4].hex()] = load
+    return by_selector
 
 
 @contextmanager
@@ -306,7 +306,7 @@ class EvmWorld:
 
 
 def scored(scores: Sequence[tuple[str, int]], attestation: bytes = bytes(32)) -> list[tuple[str, int, bytes]]:
-    return [(agent, bps, attestation) for agent, bps in sorted(scores, key=lambda one: one[0].lower())]
+    return [(agent, bps, attestation) for agent, bps in sorted(scores, key=lambda pair: pair[0].lower())]
 
 
 def world(chain: AnvilChain) -> EvmWorld:

@@ -78,15 +78,15 @@ class Proxy(ThreadingHTTPServer):
 
 @contextmanager
 def proxy(node: str) -> Iterator[Proxy]:
-    made = Proxy(node)
-    thread = threading.Thread(target=made.serve_forever, args=(0.02,), daemon=True)
+    server = Proxy(node)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
-        yield made
+        yield server
     finally:
-        made.over.set()
-        made.shutdown()
-        made.server_close()
+        server.over.set()
+        server.shutdown()
+        server.server_close()
         thread.join()
 
 
@@ -155,5 +155,7 @@ def result(value: Any) -> Fault:
 
 
 def error(code: int, message: str, data: Any = None) -> Fault:
-    said = {"code": code, "message": message} | ({} if data is None else {"data": data})
-    return lambda handler, question, _: handler.give(json.dumps({"jsonrpc": "2.0", "id": question["id"], "error": said}).encode())
+    failure = {"code": code, "message": message} | ({} if data is None else {"data": data})
+    return lambda handler, question, _: handler.give(
+        json.dumps({"jsonrpc": "2.0", "id": question["id"], "error": failure}).encode()
+    )

@@ -90,8 +90,8 @@ def _gzipped_zeros(size: int) -> Iterator[bytes]:
 
 
 def _echo(line: HostileConnection) -> None:
-    said = line.head.decode("latin-1") + EVIL
-    words = {"message": said, "code": said, "type": said, "what": said, "hint": said}
+    echoed = line.head.decode("latin-1") + EVIL
+    words = {"message": echoed, "code": echoed, "type": echoed, "what": echoed, "hint": echoed}
     line.answer(json.dumps({"error": words, **words}).encode(), "400 \x1b[31mBad")
 
 
@@ -166,31 +166,31 @@ class Hostile:
     def run(self) -> None:
         while not self.released.is_set():
             try:
-                made, _ = self.listener.accept()
+                connection, _ = self.listener.accept()
             except OSError:
                 return
-            threading.Thread(target=self._serve, args=(made,), daemon=True).start()
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
-    def _serve(self, made: socket.socket) -> None:
-        with made, suppress(OSError, ValueError):
-            made.settimeout(GIVE_UP)
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError, ValueError):
+            connection.settimeout(GIVE_UP)
             data = bytearray()
             while b"\r\n\r\n" not in data:
-                if not (piece := made.recv(65_536)):
+                if not (piece := connection.recv(65_536)):
                     return
                 data += piece
             head, _, body = bytes(data).partition(b"\r\n\r\n")
             lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
             wanted = int(lengths[0].partition(b":")[2]) if lengths else 0
-            while len(body) < wanted and (piece := made.recv(65_536)):
+            while len(body) < wanted and (piece := connection.recv(65_536)):
                 body += piece
             self.asked.append(head)
-            self.behave(HostileConnection(made, head, body, self.released))
+            self.behave(HostileConnection(connection, head, body, self.released))
             with suppress(OSError):
-                made.shutdown(socket.SHUT_WR)
+                connection.shutdown(socket.SHUT_WR)
                 self.shut.release()
-                made.settimeout(1)
-                made.recv(1)
+                connection.settimeout(1)
+                connection.recv(1)
 
 
 @contextmanager

@@ -43,10 +43,10 @@ def ledger_folder(
     key = log.log_key(origin, SIGNER.public)
     small_folder.make(place, kind, **{"validators_csv": NAMES, "evidence": None, **changes})
     (place / "evidence").rmdir()
-    said = Config(place, origin, str(key), database)
-    store.create(said.place, store.Meta(read_scheme(place / "scheme.toml").name, origin, str(key))).close()
-    Log.create(said.tiles, key, log.sign_checkpoint(0, EMPTY_ROOT, key, SIGNER))
-    config.write(said)
+    settings = Config(place, origin, str(key), database)
+    store.create(settings.place, store.Meta(read_scheme(place / "scheme.toml").name, origin, str(key))).close()
+    Log.create(settings.tiles, key, log.sign_checkpoint(0, EMPTY_ROOT, key, SIGNER))
+    config.write(settings)
     return place
 
 
@@ -110,13 +110,13 @@ def of_two_kinds(place: Path, first: str, **changes: str) -> Path:
     return place
 
 
-def batches(place: Path, found: Iterable[Mapping[str, Any]]) -> Iterator[batch.Batch]:
+def batches(place: Path, records: Iterable[Mapping[str, Any]]) -> Iterator[batch.Batch]:
     """A signed batch of each validator's records of each epoch."""
     terms = intake.intake_rules(place)
     origin = config.read(place).origin
     several: dict[tuple[str, int], list[Evidence]] = {}
-    for one in map(record, found):
-        several.setdefault((one.validator, one.epoch), []).append(one)
+    for evidence in map(record, records):
+        several.setdefault((evidence.validator, evidence.epoch), []).append(evidence)
     for (validator, _), mine in several.items():
         signer = VALIDATORS[validator]
         yield batch.make(
@@ -129,11 +129,11 @@ def batches(place: Path, found: Iterable[Mapping[str, Any]]) -> Iterator[batch.B
         )
 
 
-def add(place: Path, found: Iterable[Mapping[str, Any]]) -> None:
+def add(place: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """Take records into the ledger, signed."""
     with opened(place) as ledger:
-        for one in batches(place, found):
-            intake.accept(ledger.store, one, intake.intake_rules(place))
+        for signed in batches(place, records):
+            intake.accept(ledger.store, signed, intake.intake_rules(place))
 
 
 def two_epochs(tmp_path_factory: pytest.TempPathFactory) -> Path:

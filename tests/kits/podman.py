@@ -26,18 +26,20 @@ def serving() -> Iterator[str]:
     """Podman, answering on a socket whose address is given."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         pytest.skip("setting up Podman needs root on Debian")
-    made = subprocess.run(
+    setup = subprocess.run(
         ["bash", str(TOOL), "setup"], stdin=subprocess.DEVNULL, capture_output=True, timeout=_SETUP, check=False
     )
-    assert made.returncode == 0, f"tools/containers setup failed: {(made.stdout + made.stderr).decode(errors='replace')[-3000:]}"
+    assert setup.returncode == 0, (
+        f"tools/containers setup failed: {(setup.stdout + setup.stderr).decode(errors='replace')[-3000:]}"
+    )
     with tempfile.TemporaryDirectory(prefix="assay-podman-", dir="/tmp") as folder:  # a socket's path must be short
         place, log = Path(folder, "socket"), Path(folder, "log")
-        with log.open("wb") as said:
+        with log.open("wb") as output:
             service = subprocess.Popen(
                 ["bash", str(TOOL), "serve", str(place)],
                 stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
+                stdout=output,
+                stderr=output,
                 start_new_session=True,
             )
         try:
@@ -82,10 +84,10 @@ def podman(*arguments: str) -> str:
 
 def _answers(place: Path) -> bool:
     try:
-        with socket.socket(socket.AF_UNIX) as one:
-            one.settimeout(10)
-            one.connect(str(place))
-            one.sendall(b"GET /_ping HTTP/1.0\r\nHost: localhost\r\n\r\n")
-            return b" 200 " in one.recv(4096)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(10)
+            client.connect(str(place))
+            client.sendall(b"GET /_ping HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            return b" 200 " in client.recv(4096)
     except OSError:
         return False

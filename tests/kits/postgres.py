@@ -69,9 +69,9 @@ class Cluster:
             "--pwfile",
             password,
         )
-        made = self._run(self._programs / "initdb", "--pgdata", self._folder / "data", *options)
-        said, _ = made.communicate(timeout=_START)
-        assert made.returncode == 0, said.decode(errors="replace")
+        process = self._run(self._programs / "initdb", "--pgdata", self._folder / "data", *options)
+        printed, _ = process.communicate(timeout=_START)
+        assert process.returncode == 0, printed.decode(errors="replace")
 
     def start(self) -> None:
         settings = {
@@ -114,11 +114,11 @@ class Cluster:
         command = ["setpriv", "--pdeathsig", "INT"]
         if self._user is not None:
             command += [f"--reuid={self._user.pw_uid}", f"--regid={self._user.pw_gid}", "--clear-groups"]
-        with (log or Path(os.devnull)).open("ab") as said:
+        with (log or Path(os.devnull)).open("ab") as output:
             return subprocess.Popen(
                 [*command, *map(str, words)],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE if log is None else said,
+                stdout=subprocess.PIPE if log is None else output,
                 stderr=subprocess.STDOUT,
                 cwd=self._folder,
                 env=os.environ | {"LC_ALL": "C.UTF-8"},
@@ -129,21 +129,21 @@ class Cluster:
 def cluster() -> Iterator[Cluster]:
     """A cluster that runs. The test fails if PostgreSQL is missing: `tools/system tests` installs it."""
     with tempfile.TemporaryDirectory(prefix="assay-pg-", dir="/tmp") as folder:  # a socket's path must be short
-        made = Cluster(Path(folder), _programs(), _somebody())
-        made.make()
-        made.start()
+        server = Cluster(Path(folder), _programs(), _somebody())
+        server.make()
+        server.start()
         try:
-            yield made
+            yield server
         finally:
-            made.stop(signal.SIGQUIT)  # its folder goes too: there is nothing to bring in order
+            server.stop(signal.SIGQUIT)  # its folder goes too: there is nothing to bring in order
 
 
 def _programs() -> Path:
     """The folder of the newest PostgreSQL here: Debian keeps its programs apart, others on the PATH."""
     apart = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: float(path.parts[-3]))
-    found = str(apart[-1]) if apart else shutil.which("initdb")
-    assert found is not None, "PostgreSQL is missing: `bash tools/system tests` installs it"
-    return Path(found).parent
+    initdb = str(apart[-1]) if apart else shutil.which("initdb")
+    assert initdb is not None, "PostgreSQL is missing: `bash tools/system tests` installs it"
+    return Path(initdb).parent
 
 
 def _somebody() -> pwd.struct_passwd | None:

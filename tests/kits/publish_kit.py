@@ -51,8 +51,8 @@ MNEMONIC = "test test test test test test test test test test test junk"
 @cache  # to derive it from the words takes hundredths of a second
 def key_of(number: int) -> LocalAccount:
     Account.enable_unaudited_hdwallet_features()
-    found: LocalAccount = Account.from_mnemonic(MNEMONIC, account_path=f"m/44'/60'/0'/0/{number}")
-    return found
+    account: LocalAccount = Account.from_mnemonic(MNEMONIC, account_path=f"m/44'/60'/0'/0/{number}")
+    return account
 
 
 def rubric(bps: int | None, **changes: Any) -> dict[str, Any]:
@@ -86,11 +86,11 @@ def competition(place: Path, world: EvmWorld, scores: Mapping[str, int | None], 
 def judged(place: Path, scores: Mapping[str, int | None], epoch: int, **changes: Any) -> None:
     """Record a validator's scores of their submissions in an epoch, and settle it."""
     proofs = {name: f"sha256:{number:02x}{'ab' * 31}" for number, name in enumerate(scores)}
-    found = [
+    records = [
         rubric(bps, epoch=epoch, participant=name, submission=f"s-{name}", attestation=proofs[name])
         for name, bps in scores.items()
     ]
-    ledger_kit.add(place, found)
+    ledger_kit.add(place, records)
     with ledger_kit.opened(place) as ledger:
         assert settling.settle(ledger, SIGNER, epoch, skip=True, without_scores=True).receipt is not None
 

@@ -47,13 +47,13 @@ def until(what: Callable[[], bool], why: str = "it did not come") -> None:
 
 def marked(mark: str) -> list[int]:
     """The processes with a mark."""
-    word, found = f"{MARK}={mark}".encode(), []
+    word, pids = f"{MARK}={mark}".encode(), []
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
             with suppress(OSError):
                 if word in Path("/proc", name, "environ").read_bytes().split(b"\0"):
-                    found.append(int(name))
-    return found
+                    pids.append(int(name))
+    return pids
 
 
 def kill(mark: str) -> None:
@@ -144,8 +144,8 @@ class Cluster:
         """Whether all nodes that were started are there."""
         ask = "import ray, sys; ray.init(sys.argv[1], log_to_driver=False); print(sum(node['Alive'] for node in ray.nodes()))"
         line = [sys.executable, "-c", ask, self.address]
-        said = subprocess.run(line, env=self.env(f"{self.name}-look", "driver"), stdout=subprocess.PIPE, check=True).stdout
-        return int(said.split()[-1]) == len(self.nodes)
+        printed = subprocess.run(line, env=self.env(f"{self.name}-look", "driver"), stdout=subprocess.PIPE, check=True).stdout
+        return int(printed.split()[-1]) == len(self.nodes)
 
     def left(self) -> list[str]:
         """The remains of Assay on the nodes while nothing is judged: stations, workers, and folders of boxes.
@@ -156,8 +156,8 @@ class Cluster:
         for mark in self.nodes:
             for pid in marked(mark):
                 with suppress(OSError):
-                    said = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                    lines += [said] if "assay" in said.partition("site-packages")[0] and "ray start" not in said else []
+                    command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                    lines += [command] if "assay" in command.partition("site-packages")[0] and "ray start" not in command else []
         return lines + [str(path) for path in self.folder.glob("node-*/scratch/run-*")]
 
     def close(self) -> None:
@@ -199,9 +199,9 @@ class Run:
     def end(self) -> str:
         """Wait for the end; what it printed. It must not fail."""
         code = self.process.wait(WAIT)
-        said = self.log.read_text(errors="replace")
-        assert code == 0, said + self.errors.read_text(errors="replace")
-        return said
+        printed = self.log.read_text(errors="replace")
+        assert code == 0, printed + self.errors.read_text(errors="replace")
+        return printed
 
 
 def evidence(folder: Path) -> int:
@@ -218,11 +218,11 @@ def cluster(*, cpus: int = 2, nodes: int = 2, memory: int = 4 << 30) -> Iterator
         folder = Path(tempfile.mkdtemp(prefix="assay-ray-", dir="/var/tmp"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         folder.chmod(0o711)
-        made = Cluster(folder, cpus, memory)
-        stack.callback(made.close)
+        ray_cluster = Cluster(folder, cpus, memory)
+        stack.callback(ray_cluster.close)
         for _ in range(nodes - 1):
-            made.start()
-        yield made
+            ray_cluster.start()
+        yield ray_cluster
 
 
 def _follow() -> None:
@@ -234,9 +234,9 @@ def _ports(count: int) -> list[int]:
     """Ports that nothing listens on."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+        for endpoint in sockets:
+            endpoint.bind(("127.0.0.1", 0))
+        return [endpoint.getsockname()[1] for endpoint in sockets]
 
 
 def _listens(port: int) -> bool:

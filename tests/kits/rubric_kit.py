@@ -139,20 +139,20 @@ def asked_all(
     case: RubricCase, solutions: Sequence[Solution], url: str, *, jobs: int = 8, limits: JudgeLimits = QUICK, **models: Any
 ) -> dict[str, Judgement | AssayError]:
     """The judgements of many solutions to the bounty of a case."""
-    made = Models(url, **{"api_key": KEY, **models})
+    service = Models(url, **{"api_key": KEY, **models})
 
     async def all_of_them() -> dict[str, Judgement | AssayError]:
         room = asyncio.Semaphore(jobs)
 
-        async def one(solution: Solution) -> Judgement | AssayError:
+        async def judged(solution: Solution) -> Judgement | AssayError:
             async with room:
                 try:
                     return await judge_one(solution)
                 except (BadInput, Unreachable) as error:
                     return error
 
-        async with open_judge(case.bounty, case.problem, made, limits=limits) as judge_one:
-            found = await asyncio.gather(*map(one, solutions))
-        return dict(sorted(zip((each.digest for each in solutions), found, strict=True)))
+        async with open_judge(case.bounty, case.problem, service, limits=limits) as judge_one:
+            judgements = await asyncio.gather(*map(judged, solutions))
+        return dict(sorted(zip((each.digest for each in solutions), judgements, strict=True)))
 
     return asyncio.run(all_of_them())

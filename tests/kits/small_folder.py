@@ -44,7 +44,7 @@ def record(kind: str = "tests", /, **changes: Any) -> dict[str, Any]:
 
 
 def lines(records: Sequence[Mapping[str, Any]]) -> str:
-    return "".join(json.dumps(one) + "\n" for one in records)
+    return "".join(json.dumps(record) + "\n" for record in records)
 
 
 def make(folder: Path, kind: str = "tests", /, **changes: str | bytes | None) -> Path:
@@ -82,5 +82,5 @@ def settlement(**changes: Any) -> dict[str, Any]:
             "participants": [{"participant": "m1", "submission": "s0", "best": "0.25", "last": 2}],
         },
     }
-    found = {name: value for name, value in (document | changes).items() if value is not ...}
-    return found | {"digest": digest(found)}
+    fields = {name: value for name, value in (document | changes).items() if value is not ...}
+    return fields | {"digest": digest(fields)}

@@ -39,16 +39,16 @@ def go_on() -> None:
 
 def count(work: Callable[[], object]) -> int:
     """The number of steps that some work takes."""
-    found = 0
+    steps = 0
 
     def counted(frame: FrameType, event: str, function: Any) -> None:
-        nonlocal found
-        found += _is_step(frame, event, function)
+        nonlocal steps
+        steps += _is_step(frame, event, function)
 
     sys.setprofile(counted)
     work()
     sys.setprofile(None)
-    return found
+    return steps
 
 
 def _is_step(frame: FrameType, event: str, function: Any) -> bool:

@@ -110,9 +110,9 @@ def lines(folder: Path, validator: str = "val-1") -> list[dict[str, Any]]:
 
 def outcomes(folder: Path, validator: str = "val-1") -> dict[tuple[str, str], str]:
     """(participant, task) → outcome, of an epoch."""
-    found = {(line["participant"], line["task"]): line["outcome"] for line in lines(folder, validator)}
-    assert len(found) == len(lines(folder, validator))  # nothing twice
-    return found
+    by_task = {(line["participant"], line["task"]): line["outcome"] for line in lines(folder, validator)}
+    assert len(by_task) == len(lines(folder, validator))  # nothing twice
+    return by_task
 
 
 def documents(folder: Path, validator: str = "val-1") -> list[dict[str, Any]]:

@@ -39,11 +39,11 @@ def receipts(count: int = 5, **changes: Any) -> tuple[list[dict[str, Any]], list
 
 def file_of(index: int, size: int, envelope: Any = None, key: Ed25519PrivateKey = ONE) -> dict[str, Any]:
     """The receipt of an entry as a document, in a log of that size."""
-    found, entries = receipts()
+    envelopes, entries = receipts()
     hashes = [trees.leaf(entry) for entry in entries[:size]]
     signed = trees.note(NAME, size, trees.tree_of(hashes), key)
     proof = trees.proof(index, trees.inclusion(index, hashes), signed)
-    return {"schema": "assay.receipt/1", "envelope": found[index] if envelope is None else envelope, "proof": proof}
+    return {"schema": "assay.receipt/1", "envelope": envelopes[index] if envelope is None else envelope, "proof": proof}
 
 
 def parsed(document: Any) -> Receipt:

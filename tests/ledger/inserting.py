@@ -65,29 +65,41 @@ class Inserter:
             return cursor.fetchone() if cursor.description else None
 
 
-def batch_row(found: Batch, last: tuple[int, int], **changes: Any) -> list[Any]:
+def batch_row(batch: Batch, last: tuple[int, int], **changes: Any) -> list[Any]:
     """The row of a batch whose records all come with it, after the last batch and the last record that there are."""
-    number, seq, said = last[0] + 1, last[1], found.statement
-    first, end = seq + 1, seq + len(found.bodies)
-    row = {"id": number, "digest": found.digest, "validator": said.validator, "epoch": said.epoch, "count": said.count}
-    row |= {"root": said.root, "envelope": found.envelope, "members": f"[[{first},{end}]]", "first_seq": first, "last_seq": end}
+    number, seq, statement = last[0] + 1, last[1], batch.statement
+    first, end = seq + 1, seq + len(batch.bodies)
+    row = {
+        "id": number,
+        "digest": batch.digest,
+        "validator": statement.validator,
+        "epoch": statement.epoch,
+        "count": statement.count,
+    }
+    row |= {
+        "root": statement.root,
+        "envelope": batch.envelope,
+        "members": f"[[{first},{end}]]",
+        "first_seq": first,
+        "last_seq": end,
+    }
     return list((row | changes).values())
 
 
-def record_rows(found: Batch, last: tuple[int, int], **changes: Any) -> list[list[Any]]:
+def record_rows(batch: Batch, last: tuple[int, int], **changes: Any) -> list[list[Any]]:
     """The rows of its records."""
     rows = []
-    for at, (slot, digest, body) in enumerate(zip(found.slots, found.digests, found.bodies, strict=True), start=1):
-        row = {"seq": last[1] + at, "digest": digest, "batch": last[0] + 1, "epoch": found.statement.epoch}
+    for at, (slot, digest, body) in enumerate(zip(batch.slots, batch.digests, batch.bodies, strict=True), start=1):
+        row = {"seq": last[1] + at, "digest": digest, "batch": last[0] + 1, "epoch": batch.statement.epoch}
         rows.append(list((row | {"slot": slot, "conflict": False, "body": body} | changes).values()))
     return rows
 
 
-def signed_anew(found: Batch, signer: PrivateKey | None = None, **changes: Any) -> Batch:
+def signed_anew(original: Batch, signer: PrivateKey | None = None, **changes: Any) -> Batch:
     """A batch with another statement over the same records, signed by whom it names, or by somebody else."""
     from dataclasses import replace
 
-    said = replace(found.statement, **changes)
-    envelope = canonical(sign_envelope(canonical(said.document()), signer or VALIDATORS[said.validator]))
-    assert batch.stated(envelope)[1] == said
-    return replace(found, envelope=envelope, signed=batch.parsed(envelope), statement=said)
+    statement = replace(original.statement, **changes)
+    envelope = canonical(sign_envelope(canonical(statement.document()), signer or VALIDATORS[statement.validator]))
+    assert batch.stated(envelope)[1] == statement
+    return replace(original, envelope=envelope, signed=batch.parsed(envelope), statement=statement)

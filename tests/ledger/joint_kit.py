@@ -39,9 +39,9 @@ def competition(place: Path, kind: str, *epochs: int) -> Path:
 def settle(place: Path, epoch: int = EPOCH) -> str:
     """Settles; the receipt's digest."""
     with open_ledger(place) as ledger:
-        made = settling.settle(ledger, SIGNERS[place.name], epoch)
-        assert made.receipt is not None
-        return made.receipt.digest
+        settled = settling.settle(ledger, SIGNERS[place.name], epoch)
+        assert settled.receipt is not None
+        return settled.receipt.digest
 
 
 def subnet(place: Path, *members: str, **logs: str) -> Path:
@@ -80,9 +80,9 @@ def exported(place: Path, tmp_path: Path) -> Path:
 
 
 def receipts(place: Path) -> list[Json]:
-    found = []
+    rows = []
     for name in ORIGINS:
         with open_ledger(place / name) as ledger:
             row = {"competition": "small", "epoch": EPOCH, "digest": ledger.receipt(EPOCH).digest}
-            found.append(row | {"log": str(ledger.key)})
-    return found
+            rows.append(row | {"log": str(ledger.key)})
+    return rows

@@ -27,11 +27,11 @@ def trial_record(**changes: Any) -> dict[str, Any]:
 
 
 def signed(
-    *found: Mapping[str, Any], competition: str = "small", task_set: str | None = None, origin: str | None = META.origin
+    *rows: Mapping[str, Any], competition: str = "small", task_set: str | None = None, origin: str | None = META.origin
 ) -> Batch:
     """The records as a batch, signed by the validator of the first."""
-    validator = found[0]["validator"]
-    records = [record(dict(value)) for value in found]
+    validator = rows[0]["validator"]
+    records = [record(dict(value)) for value in rows]
     signer = VALIDATORS[validator]
     return batch.make(records, origin=origin, competition=competition, task_set=task_set, signer=signer, validator=validator)
 

@@ -27,8 +27,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = ledger_kit.ledger_folder(tmp_path_factory.mktemp("tamper") / "small", tasks_txt="t1\n")
     for epoch, outcome in ((3, "pass"), (4, "fail"), (5, "pass")):
         changes = {"task": "t1", "image": "sha256:i"} if epoch == 4 else {"task": "t1"}
-        found = ledger_kit.records(epoch=epoch, outcome=outcome, trial=1, **changes)
-        ledger_kit.add(place, [one for at, one in enumerate(found) if at % 2 == 0 or epoch == 5])
+        records = ledger_kit.records(epoch=epoch, outcome=outcome, trial=1, **changes)
+        ledger_kit.add(place, [record for at, record in enumerate(records) if at % 2 == 0 or epoch == 5])
         with ledger_kit.opened(place) as ledger:
             settling.settle(ledger, ledger_kit.SIGNER)
     with ledger_kit.opened(place) as ledger:
@@ -81,16 +81,19 @@ def changes(document: Any) -> Iterator[tuple[str, Any]]:
     for path, holder in holders(document):
         if isinstance(holder, dict):
             for name in holder:
-                yield f"{path} without {name}", put(document, path, {key: one for key, one in holder.items() if key != name})
+                yield f"{path} without {name}", put(document, path, {key: part for key, part in holder.items() if key != name})
         else:
             for at in range(len(holder)):
-                yield f"{path} without number {at}", put(document, path, [one for index, one in enumerate(holder) if index != at])
+                yield (
+                    f"{path} without number {at}",
+                    put(document, path, [part for index, part in enumerate(holder) if index != at]),
+                )
 
 
-def tried(found: Iterator[Tried]) -> Iterator[Tried]:
+def tried(changes: Iterator[Tried]) -> Iterator[Tried]:
     """The changes that are tried: all of them in the full run, else the first of each field, whichever row it is in."""
     seen = set[str]()
-    for change in found:
+    for change in changes:
         field = re.sub(r"\d+", "0", change[-2])
         if FULL or field not in seen:
             seen.add(field)
@@ -111,10 +114,10 @@ def refused(given: Path, file: str, data: bytes) -> Refused | None:
     return None
 
 
-def all_refused(given: Path, file: str, stages: set[str], found: Iterator[Change]) -> dict[str, Refused]:
+def all_refused(given: Path, file: str, stages: set[str], changes: Iterator[Change]) -> dict[str, Refused]:
     """Every change of the file is refused at one of the stages; what each was refused with."""
     whole, errors, slipped = (given / file).read_bytes(), {}, []
-    for what, data in found:
+    for what, data in changes:
         if data == whole:
             continue
         error = refused(given, file, data)

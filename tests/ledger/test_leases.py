@@ -42,11 +42,11 @@ def driver(place: Path, holder: str) -> CellLeases:
 
 
 def test_one_driver_has_a_cell(place: Path) -> None:
-    with driver(place, "one") as one, driver(place, "two") as two:
-        assert (one.claim(CELL), two.claim(CELL), two.claim(OTHER)) == ("ours", "held", "ours")
-        assert one.claim(CELL) == "ours"
-        assert (one.holds(CELL), two.holds(CELL)) == (True, False)
-        one.release(CELL)
+    with driver(place, "one") as first, driver(place, "two") as two:
+        assert (first.claim(CELL), two.claim(CELL), two.claim(OTHER)) == ("ours", "held", "ours")
+        assert first.claim(CELL) == "ours"
+        assert (first.holds(CELL), two.holds(CELL)) == (True, False)
+        first.release(CELL)
         assert two.claim(CELL) == "ours"
     with driver(place, "three") as three:  # those that ended have none
         assert three.claim(CELL) == "ours"
@@ -63,11 +63,11 @@ def test_a_cell_whose_record_is_too_old_is_not_done(place: Path) -> None:
 @pytest.mark.no_cover
 def test_drivers_on_several_machines_share_a_database(database: str, tmp_path: Path) -> None:
     place = ledger_kit.ledger_folder(tmp_path / "small", database=database)
-    with driver(place, "one") as one, driver(place, "two") as two:
-        assert (one.claim(CELL), two.claim(CELL), two.claim(OTHER)) == ("ours", "held", "ours")
-        one.release(CELL)
-        one.release(OTHER)
-        assert (two.claim(CELL), one.claim(OTHER)) == ("ours", "held")
+    with driver(place, "one") as first, driver(place, "two") as two:
+        assert (first.claim(CELL), two.claim(CELL), two.claim(OTHER)) == ("ours", "held", "ours")
+        first.release(CELL)
+        first.release(OTHER)
+        assert (two.claim(CELL), first.claim(OTHER)) == ("ours", "held")
 
 
 def judge(place: Path, number: int, cells: list[Key], start: Barrier) -> list[Key]:
@@ -81,9 +81,9 @@ def judge(place: Path, number: int, cells: list[Key], start: Barrier) -> list[Ke
             answer = leases_here.claim(cell)
             if answer == "ours":
                 submission, task, trial = cell
-                found = small_folder.record(validator=VALIDATOR, submission=submission, task=task, trial=trial, outcome=outcome)
+                row = small_folder.record(validator=VALIDATOR, submission=submission, task=task, trial=trial, outcome=outcome)
                 signed = batch.make(
-                    [record(found)],
+                    [record(row)],
                     origin=ledger_kit.ORIGIN,
                     competition=known.competition,
                     task_set=known.task_set,
@@ -153,12 +153,12 @@ def test_what_a_dead_driver_had_is_free_after_a_while(place: Path, now: list[flo
 
 def test_one_look_shows_what_others_have(database: str, tmp_path: Path) -> None:
     place = ledger_kit.ledger_folder(tmp_path / "small", database=database)
-    with driver(place, "one") as one:
-        one.claim(CELL)
+    with driver(place, "one") as first:
+        first.claim(CELL)
         with driver(place, "two") as two:
             two.claim(OTHER)
             assert two.held([CELL, OTHER]) == {CELL}
-            one.release(CELL)
+            first.release(CELL)
             assert two.claim(CELL) == "held"  # not asked again until the next look
             assert two.held([CELL, OTHER]) == set()
             assert two.claim(CELL) == "ours"
@@ -193,22 +193,22 @@ def test_a_database_that_does_not_answer_is_asked_again(monkeypatch: pytest.Monk
 
 def test_leases_outlast_a_restart_of_the_database(postgresql: postgres.Cluster, tmp_path: Path) -> None:
     place = ledger_kit.ledger_folder(tmp_path / "small", database=postgresql.database())
-    with driver(place, "one") as one:
-        one.claim(CELL)
+    with driver(place, "one") as first:
+        first.claim(CELL)
         postgresql.restart(postgres.CRASH)
-        assert one.claim(OTHER) == "ours"
+        assert first.claim(OTHER) == "ours"
         postgresql.restart(postgres.CRASH)
-        one.release(CELL)
+        first.release(CELL)
         with driver(place, "two") as two:
             assert (two.claim(CELL), two.claim(OTHER)) == ("ours", "held")
 
 
 def test_what_is_in_the_ledger_is_done_for_all(place: Path) -> None:
-    with driver(place, "one") as one, driver(place, "two") as two:
-        assert one.claim(CELL) == "ours"
+    with driver(place, "one") as first, driver(place, "two") as two:
+        assert first.claim(CELL) == "ours"
         ledger_kit.add(place, ledger_kit.records(validators=[VALIDATOR]))
         assert two.claim(CELL) == "done"
         assert two.claim(("s1", "t1", 2)) == "ours"
         ledger_kit.add(place, ledger_kit.records(validators=[VALIDATOR])[:1])  # a batch of what is known already
-        one.renew()
-        assert one.claim(CELL) == "done"
+        first.renew()
+        assert first.claim(CELL) == "done"

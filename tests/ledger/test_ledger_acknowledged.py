@@ -28,9 +28,9 @@ def given(place: Path, **changes: Any) -> list[Batch]:
     return list(ledger_kit.batches(place, ledger_kit.records(**changes)))
 
 
-def accept(place: Path, found: Batch) -> Accepted:
+def accept(place: Path, batch: Batch) -> Accepted:
     with ledger_kit.opened(place) as ledger:
-        return intake.accept(ledger.store, found, intake.intake_rules(place))
+        return intake.accept(ledger.store, batch, intake.intake_rules(place))
 
 
 def rows(place: Path) -> list[dict[str, Any]]:
@@ -47,12 +47,12 @@ def forget(place: Path, number: int) -> None:
 
 
 def test_each_batch_has_a_line_with_a_running_digest(place: Path) -> None:
-    found = given(place)
-    for one in [*found, found[0]]:
-        accept(place, one)
+    batches = given(place)
+    for batch in [*batches, batches[0]]:
+        accept(place, batch)
     before = ""
-    for row, one in zip(rows(place), found, strict=True):
-        rest = {"batch": one.digest, "epoch": 3, "validator": one.statement.validator}
+    for row, batch in zip(rows(place), batches, strict=True):
+        rest = {"batch": batch.digest, "epoch": 3, "validator": batch.statement.validator}
         assert row == rest | {"digest": digest(rest | {"before": before})}
         before = row["digest"]
     assert "Each of the 3 batches that were acknowledged is there." in output("ledger", "check", place)
@@ -60,37 +60,38 @@ def test_each_batch_has_a_line_with_a_running_digest(place: Path) -> None:
 
 @pytest.mark.no_cover
 def test_a_batch_of_an_open_epoch_that_is_gone_is_named(place: Path) -> None:
-    found = given(place)
-    for one in found:
-        accept(place, one)
+    batches = given(place)
+    for batch in batches:
+        accept(place, batch)
     forget(place, 3)
-    said = refused("ledger", "check", place, code=1)
+    refusal = refused("ledger", "check", place, code=1)
     named = (
-        f"batch {found[2].digest} of {found[2].statement.validator}, epoch 3, was acknowledged, but the ledger no longer has it"
+        f"batch {batches[2].digest} of {batches[2].statement.validator}, epoch 3, was acknowledged, "
+        "but the ledger no longer has it"
     )
-    assert f"acknowledged.jsonl:3: {named}" in said
-    assert f"to continue without it for good: assay ledger lost {place} {found[2].digest}" in said
+    assert f"acknowledged.jsonl:3: {named}" in refusal
+    assert f"to continue without it for good: assay ledger lost {place} {batches[2].digest}" in refusal
     assert named in refused("settle", place, "--dry-run", code=1)
     with ledger_kit.opened(place) as ledger, pytest.raises(Damaged, match="was acknowledged, but the ledger no longer has it"):
         settling.settle(ledger, ledger_kit.SIGNER)
-    accept(place, found[2])  # its validator hands it in again
+    accept(place, batches[2])  # its validator hands it in again
     assert "Each of the 3 batches" in output("ledger", "check", place)
     assert len(rows(place)) == 4  # the database had it no more, so it was new
 
 
 def test_what_is_given_up_is_missed_no_more(place: Path) -> None:
-    found = given(place)
-    for one in found:
-        accept(place, one)
+    batches = given(place)
+    for batch in batches:
+        accept(place, batch)
     forget(place, 3)
     stranger = f"sha256:{'0' * 64}"
-    for name, why in ((stranger, "was never acknowledged here"), (found[0].digest, "is in the ledger, and counts")):
-        assert why in refused("ledger", "lost", place, found[2].digest, name)
+    for name, why in ((stranger, "was never acknowledged here"), (batches[0].digest, "is in the ledger, and counts")):
+        assert why in refused("ledger", "lost", place, batches[2].digest, name)
     assert len(rows(place)) == 3
-    assert "1 batch is given up" in output("ledger", "lost", place, found[2].digest)
-    assert "2 batches are given up" not in output("ledger", "lost", place, found[2].digest)  # which adds no second line
+    assert "1 batch is given up" in output("ledger", "lost", place, batches[2].digest)
+    assert "2 batches are given up" not in output("ledger", "lost", place, batches[2].digest)  # which adds no second line
     last = rows(place)[-1]
-    assert (last["batch"], last["epoch"], last["lost"]) == (found[2].digest, 3, "for good")
+    assert (last["batch"], last["epoch"], last["lost"]) == (batches[2].digest, 3, "for good")
     assert len(rows(place)) == 4
     assert "Each of the 2 batches that were acknowledged is there." in output("ledger", "check", place)
     with ledger_kit.opened(place) as ledger:
@@ -98,12 +99,12 @@ def test_what_is_given_up_is_missed_no_more(place: Path) -> None:
 
 
 def test_what_was_given_up_and_is_handed_in_again_is_missed_again(place: Path) -> None:
-    found = given(place)
-    for one in found:
-        accept(place, one)
+    batches = given(place)
+    for batch in batches:
+        accept(place, batch)
     forget(place, 3)
-    intake.give_up_batch(place / intake.ACKNOWLEDGED, [found[2].digest])
-    accept(place, found[2])
+    intake.give_up_batch(place / intake.ACKNOWLEDGED, [batches[2].digest])
+    accept(place, batches[2])
     assert "Each of the 3 batches" in output("ledger", "check", place)
     forget(place, 3)
     with ledger_kit.opened(place) as ledger, pytest.raises(Damaged, match="the ledger no longer has it"):
@@ -112,21 +113,21 @@ def test_what_was_given_up_and_is_handed_in_again_is_missed_again(place: Path) -
 
 def test_what_cannot_be_written_down_is_kept_and_not_answered(place: Path, tmp_path: Path) -> None:
     """A directory stands in its place: that stops root too."""
-    (found, *_) = given(place)
+    (first, *_) = given(place)
     file = tmp_path / "a.batch"
-    file.write_bytes(found.data)
+    file.write_bytes(first.data)
     (place / intake.ACKNOWLEDGED).mkdir()
-    said = run("evidence", "add", place, file, columns=10_000, code=2)
-    what = f"cannot be written (Is a directory): the batch {found.digest} is stored, but not acknowledged"
-    assert f"error: {place / intake.ACKNOWLEDGED}: {what}; correct this, then hand the batch in again" in said.stderr
-    assert "0 records added by 0 batches; 1 refused." in said.stdout
+    shown = run("evidence", "add", place, file, columns=10_000, code=2)
+    what = f"cannot be written (Is a directory): the batch {first.digest} is stored, but not acknowledged"
+    assert f"error: {place / intake.ACKNOWLEDGED}: {what}; correct this, then hand the batch in again" in shown.stderr
+    assert "0 records added by 0 batches; 1 refused." in shown.stdout
     with ledger_kit.opened(place) as ledger, ledger.store.reading() as view:
-        assert [batch.digest for batch in view.batches()] == [found.digest]
+        assert [batch.digest for batch in view.batches()] == [first.digest]
     assert "cannot be read (Is a directory)" in refused("ledger", "check", place)
     (place / intake.ACKNOWLEDGED).rmdir()
     for _ in range(2):
         assert "a.batch: 0 new, 4 known" in run("evidence", "add", place, file, columns=10_000).stdout
-        assert [row["batch"] for row in rows(place)] == [found.digest]
+        assert [row["batch"] for row in rows(place)] == [first.digest]
 
 
 def test_what_a_crash_left_of_a_line_is_cut_off(place: Path) -> None:
@@ -134,18 +135,18 @@ def test_what_a_crash_left_of_a_line_is_cut_off(place: Path) -> None:
     accept(place, first)
     file = place / intake.ACKNOWLEDGED
     whole = file.read_bytes()
-    for one in (second, third):
+    for batch in (second, third):
         file.write_bytes(file.read_bytes() + whole[:20])
         assert "acknowledged is there" in output("ledger", "check", place)
-        accept(place, one)
+        accept(place, batch)
     assert [row["batch"] for row in rows(place)] == [first.digest, second.digest, third.digest]
     assert "Each of the 3 batches" in output("ledger", "check", place)
 
 
 @pytest.mark.parametrize("at", [0, 1])
 def test_a_line_that_was_changed_or_left_out_is_found(place: Path, at: int) -> None:
-    for one in given(place):
-        accept(place, one)
+    for batch in given(place):
+        accept(place, batch)
     file = place / intake.ACKNOWLEDGED
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join([*lines[:at], *lines[at + 1 :]]))
@@ -165,10 +166,10 @@ def test_a_ledger_of_an_earlier_version_says_what_could_vanish_unseen(place: Pat
     kit.sql(place / "ledger.db", (Path(__file__).parent / "ledger-v2/sqlite.sql").read_text("utf-8"))
     receipts = "".join(f"DROP TRIGGER {table}_no_delete; DELETE FROM {table};" for table in ("receipts", "settlements"))
     kit.sql(place / "ledger.db", receipts)
-    found = run("ledger", "migrate", place, columns=10_000)
-    assert found.stdout == "The database was migrated from version 2 of the schema to 7.\n"
-    assert found.stderr.startswith("warning: 2 batches of open epochs could be deleted from the database unseen: ")
-    assert f"`assay evidence add {place} FILE.batch`" in found.stderr
+    shown = run("ledger", "migrate", place, columns=10_000)
+    assert shown.stdout == "The database was migrated from version 2 of the schema to 7.\n"
+    assert shown.stderr.startswith("warning: 2 batches of open epochs could be deleted from the database unseen: ")
+    assert f"`assay evidence add {place} FILE.batch`" in shown.stderr
 
 
 def test_what_could_vanish_unseen_is_added_again_or_signed(place: Path, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def _always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     archives._bodies.cache_clear()
 
 
-def made(tmp_path: Path, database: str, kind: str = "tests", **changes: Any) -> Path:
+def settled_ledger(tmp_path: Path, database: str, kind: str = "tests", **changes: Any) -> Path:
     """A ledger with three settled epochs."""
     if "://" not in database:
         return ledger_kit.once(
@@ -68,10 +68,10 @@ def moved(place: Path, to: Path | str, **options: Any) -> ArchivedRun:
 def sizes(place: Path) -> dict[int, int]:
     """Epoch → bytes of bodies that the database has."""
     with ledger_kit.opened(place) as ledger, ledger.store.reading() as view:
-        found: dict[int, int] = {}
+        by_epoch: dict[int, int] = {}
         for row in view.rows():
-            found[row.epoch] = found.get(row.epoch, 0) + len(row.body)
-        return found
+            by_epoch[row.epoch] = by_epoch.get(row.epoch, 0) + len(row.body)
+        return by_epoch
 
 
 def everything(ledger: Ledger, tmp_path: Path) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def test_a_part_with_what_still_decides_is_dropped(tmp_path: Path, postgresql: p
 
 def test_an_epoch_is_dropped_into_an_object_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On S3 it is verified before anything is dropped, read again from there, and missed by name when it is gone."""
-    place = made(tmp_path, "ledger.db")
+    place = settled_ledger(tmp_path, "ledger.db")
     with ledger_kit.opened(place) as ledger:
         answers = everything(ledger, tmp_path)
     with object_store.object_store() as server:
@@ -137,7 +137,7 @@ def test_an_epoch_is_dropped_into_an_object_store(tmp_path: Path, monkeypatch: p
 
 
 def check_dropped(kind: str, tmp_path: Path, database: str) -> None:
-    place, to = made(tmp_path, database, kind), tmp_path / "archive"
+    place, to = settled_ledger(tmp_path, database, kind), tmp_path / "archive"
     before = sizes(place)
     with ledger_kit.opened(place) as ledger:
         answers = everything(ledger, tmp_path)
@@ -168,14 +168,14 @@ def check_dropped(kind: str, tmp_path: Path, database: str) -> None:
         assert settling.again(view, receipt, whole=True).digest == digest
         assert sum(view.conflicting().values()) == conflicts
         assert len(list(view.conflicts())) == conflicts
-        found = audit(ledger.store, ledger.key, deep=True)
-        assert (found.archived, found.conflicts) == (0, conflicts)
+        summary = audit(ledger.store, ledger.key, deep=True)
+        assert (summary.archived, summary.conflicts) == (0, conflicts)
         assert settling.rebuild(ledger, SIGNER) == 6
         assert audit_standing(ledger, deep=True) is not None
 
 
 def test_a_record_that_was_dropped_is_known(tmp_path: Path, database: str) -> None:
-    place = made(tmp_path, database)
+    place = settled_ledger(tmp_path, database)
     batches = list(ledger_kit.batches(place, records(epoch=6, validators=[V1])))
     items = next(ledger_kit.batches(place, records(epoch=3, validators=[V1]))).records
     moved(place, tmp_path / "archive")
@@ -196,7 +196,7 @@ def test_a_record_that_was_dropped_is_known(tmp_path: Path, database: str) -> No
 
 
 def test_an_archive_that_is_gone_is_named(tmp_path: Path, database: str) -> None:
-    place, to = made(tmp_path, database), tmp_path / "archive"
+    place, to = settled_ledger(tmp_path, database), tmp_path / "archive"
     moved(place, to)
     to.rename(tmp_path / "elsewhere")
     assert f"epoch 3 are in the archive {to}, which cannot be read" in refused("ledger", "replay", place, code=1)
@@ -214,7 +214,7 @@ def test_an_archive_that_is_gone_is_named(tmp_path: Path, database: str) -> None
 
 
 def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place, to = made(tmp_path, "ledger.db"), tmp_path / "archive"
+    place, to = settled_ledger(tmp_path, "ledger.db"), tmp_path / "archive"
     before = sizes(place)
     with pytest.raises(BadInput, match="is not the key of this log"):
         moved(place, to, signer=keys.read(b"78" * 32))
@@ -249,7 +249,7 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_an_archive_that_does_not_give_it_back_drops_nothing(tmp_path: Path) -> None:
-    place, to = made(tmp_path, "ledger.db"), tmp_path / "archive"
+    place, to = settled_ledger(tmp_path, "ledger.db"), tmp_path / "archive"
     before = sizes(place)
     assert moved(place, to, signer=None).verified == [3, 4]
     file = to / "small" / "epoch-4" / "epoch-4.jsonl"
@@ -269,7 +269,7 @@ def test_an_archive_that_does_not_give_it_back_drops_nothing(tmp_path: Path) -> 
 def test_records_that_are_too_old_need_not_be_stored(tmp_path: Path) -> None:
     rules = 'min_validators = 1\nmin_stake = "0%"\nmax_age_epochs = 1\n'
     scheme = f'[scheme]\nname = "small"\n[score]\nkind = "tests"\n[consensus]\n{rules}'
-    place = made(tmp_path, "ledger.db", scheme_toml=scheme)
+    place = settled_ledger(tmp_path, "ledger.db", scheme_toml=scheme)
     with pytest.raises(BadInput, match="the next settlement reads the records of epoch 5"):
         moved(place, tmp_path / "archive", before=6)
     assert moved(place, tmp_path / "archive").dropped == {3: 12, 4: 12}
@@ -279,7 +279,7 @@ def test_records_that_are_too_old_need_not_be_stored(tmp_path: Path) -> None:
 
 
 def test_a_kill_leaves_everything(tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    place, to = made(tmp_path, database), tmp_path / "archive"
+    place, to = settled_ledger(tmp_path, database), tmp_path / "archive"
     before = sizes(place)
     for module, name in ((dropping, "verify_epoch"), (archiving, "signed"), (parts, "_bodies"), (parts, "append_only")):
 
@@ -306,7 +306,7 @@ def test_a_kill_leaves_everything(tmp_path: Path, database: str, monkeypatch: py
 
 def test_what_no_receipt_covers_stays(tmp_path: Path, database: str) -> None:
     """Somebody inserted a batch that does not count: no archive has it."""
-    place = made(tmp_path, database)
+    place = settled_ledger(tmp_path, database)
     inserter = Inserter(config.read(place).database, place)
     (of_v2,) = ledger_kit.batches(place, records(epoch=6, validators=[V2], trial=9))
     forged, last = signed_anew(of_v2, VALIDATORS[V1]), inserter.last()
@@ -321,7 +321,7 @@ def test_what_no_receipt_covers_stays(tmp_path: Path, database: str) -> None:
 
 
 def test_rows_that_say_where_it_is_are_signed(tmp_path: Path) -> None:
-    place = made(tmp_path, "ledger.db")
+    place = settled_ledger(tmp_path, "ledger.db")
     moved(place, tmp_path / "archive", before=4)
     read = "SELECT envelope FROM archived"
     with ledger_kit.opened(place) as ledger, ledger.counted() as view:
@@ -369,7 +369,7 @@ def _replace(place: Path, row: store.StoredArchived) -> None:
 
 
 def test_a_copy_knows_where_it_is(tmp_path: Path, database: str) -> None:
-    place = made(tmp_path, "ledger.db")
+    place = settled_ledger(tmp_path, "ledger.db")
     moved(place, tmp_path / "archive")
     target = database if "://" in database else str(tmp_path / "copy.db")
     copied = backup.copy(place, target, now=NOW)
@@ -380,9 +380,9 @@ def test_a_copy_knows_where_it_is(tmp_path: Path, database: str) -> None:
 
 
 def test_the_command_says_what_it_did(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place, to = made(tmp_path, "ledger.db"), tmp_path / "archive"
-    told = " ".join(output("ledger", "archive", place, "--to", to, "--before", "5").split())
-    assert told == f"2 epochs written to {to} as small, read back and verified."
+    place, to = settled_ledger(tmp_path, "ledger.db"), tmp_path / "archive"
+    printed = " ".join(output("ledger", "archive", place, "--to", to, "--before", "5").split())
+    assert printed == f"2 epochs written to {to} as small, read back and verified."
     message = refused("ledger", "archive", place, "--to", to, "--before", "5", "--drop")
     assert "does not say which key signs; name the log's key with --key NAME" in message
     (tmp_path / "log.key").write_text("77" * 32)

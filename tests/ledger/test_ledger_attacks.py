@@ -61,12 +61,12 @@ def forged(honest: Path, wished: Path, target: Path) -> Path:
     shutil.copytree(honest, target)
     shutil.copy(wished / bundle.SETTLEMENT, target)
     file = target / "receipts" / "epoch-3.receipt"
-    said = check.Receipt.parse(file.read_bytes()).predicate
+    predicate = check.Receipt.parse(file.read_bytes()).predicate
     settlement = json.loads((target / bundle.SETTLEMENT).read_bytes())
-    evidence = said["evidence"]["root"], said["evidence"]["count"]
-    records = {row["participant"]: said["evidence"] for row in settlement["agreed"]}
+    evidence = predicate["evidence"]["root"], predicate["evidence"]["count"]
+    records = {row["participant"]: predicate["evidence"] for row in settlement["agreed"]}
     payload = statements.receipt_statement(
-        settlement, inputs=said["inputs"], evidence=evidence, records=records, previous=None, version="0.1.0"
+        settlement, inputs=predicate["inputs"], evidence=evidence, records=records, previous=None, version="0.1.0"
     )
     entry = hashlib.sha256(payload).digest()
     tree = Tree([check.leaf_hash(entry)])
@@ -245,8 +245,8 @@ def test_a_name_that_gives_orders_to_a_terminal(tmp_path: Path, capsys: pytest.C
     file.write_bytes(statements.receipt_file(canonical(sign_envelope(payload, SIGNER)), tree.inclusion(0), checkpoint))
     for key, code in ((KEY, 0), (KEY.replace("small", "smalL"), 1)):
         assert check.main([str(file), "--key", key]) == code
-        said = capsys.readouterr()
-        assert "\x1b" not in said.out + said.err
+        printed = capsys.readouterr()
+        assert "\x1b" not in printed.out + printed.err
     assert check.main([str(file), "--key", KEY]) == 0
     assert "it says: x\\x1b[2J\\nverified epoch 3" in capsys.readouterr().out
 
@@ -268,11 +268,11 @@ def settled(tmp_path: Path) -> Path:
 @contextlib.contextmanager
 def database(place: Path) -> Iterator[sqlite3.Connection]:
     """The database without its triggers."""
-    with contextlib.closing(sqlite3.connect(place / "ledger.db")) as found:
-        for (name,) in found.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
-            found.execute(f'DROP TRIGGER "{name}"')
-        yield found
-        found.commit()
+    with contextlib.closing(sqlite3.connect(place / "ledger.db")) as connection:
+        for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            connection.execute(f'DROP TRIGGER "{name}"')
+        yield connection
+        connection.commit()
 
 
 def refused_to_settle(place: Path, words: str) -> None:
@@ -284,36 +284,36 @@ def refused_to_settle(place: Path, words: str) -> None:
 
 
 def test_another_settlement_before(settled: Path) -> None:
-    with database(settled) as found:
-        document = json.loads(found.execute("SELECT document FROM settlements").fetchone()[0])
+    with database(settled) as connection:
+        document = json.loads(connection.execute("SELECT document FROM settlements").fetchone()[0])
         document["clock"]["record"] = "0.9"
         document["digest"] = digest({name: value for name, value in document.items() if name != "digest"})
-        found.execute("UPDATE settlements SET document = ?, digest = ?", (canonical(document), document["digest"]))
+        connection.execute("UPDATE settlements SET document = ?, digest = ?", (canonical(document), document["digest"]))
     refused_to_settle(settled, "is not the one that its receipt names")
 
 
 def test_another_receipt_before(settled: Path) -> None:
-    with database(settled) as found:
-        envelope = json.loads(found.execute("SELECT envelope FROM receipts").fetchone()[0])
+    with database(settled) as connection:
+        envelope = json.loads(connection.execute("SELECT envelope FROM receipts").fetchone()[0])
         payload = base64.b64decode(envelope["payload"]).replace(b'"epoch":3', b'"epoch":2')
         envelope["payload"] = base64.b64encode(payload).decode()
         row = canonical(envelope), f"sha256:{hashlib.sha256(payload).hexdigest()}"
-        found.execute("UPDATE receipts SET envelope = ?, digest = ?", row)
+        connection.execute("UPDATE receipts SET envelope = ?, digest = ?", row)
     refused_to_settle(settled, "is not as it was signed")
 
 
 def test_the_digest_of_the_receipt_before(settled: Path) -> None:
-    with database(settled) as found:
-        found.execute("UPDATE receipts SET digest = ?", ("sha256:" + "0" * 64,))
+    with database(settled) as connection:
+        connection.execute("UPDATE receipts SET digest = ?", ("sha256:" + "0" * 64,))
     refused_to_settle(settled, "is not the one that its receipt names")
 
 
 def test_a_record_that_was_changed_before_it_was_settled(settled: Path) -> None:
-    with database(settled) as found:
-        seq, body = found.execute("SELECT seq, body FROM records WHERE epoch = 4").fetchone()
+    with database(settled) as connection:
+        seq, body = connection.execute("SELECT seq, body FROM records WHERE epoch = 4").fetchone()
         body = body.replace(b"pass", b"fail")
         row = body, hashlib.sha256(body).digest(), seq
-        found.execute("UPDATE records SET body = ?, digest = ? WHERE seq = ?", row)
+        connection.execute("UPDATE records SET body = ?, digest = ? WHERE seq = ?", row)
     refused_to_settle(
         settled, "was acknowledged, but it does not count: the records are not those that were signed: their root differs"
     )
@@ -335,9 +335,9 @@ def test_evidence_of_an_epoch_that_nobody_is_at(settled: Path) -> None:
     """Settled, it would be the last: no epoch before it could be settled any more."""
     ledger_kit.add(settled, ledger_kit.records(epoch=2**53 - 1, validators=[ledger_kit.V1]))
     with ledger_kit.opened(settled) as ledger:
-        made = settling.settle(ledger, SIGNER).receipt
-        assert made is not None
-        assert made.epoch == 4
+        receipt = settling.settle(ledger, SIGNER).receipt
+        assert receipt is not None
+        assert receipt.epoch == 4
         with pytest.raises(BadInput, match=r"epoch 5 is the next .* no evidence of its own"):
             settling.settle(ledger, SIGNER)
 
@@ -347,8 +347,8 @@ def test_evidence_of_an_epoch_that_nobody_is_at(settled: Path) -> None:
 
 @pytest.mark.parametrize("name", ["receipt", "proof", "verify"])
 def test_forgeries_that_are_rightly_signed(name: str) -> None:
-    found = conformance.read(Path(__file__).parents[2] / "conformance" / f"{name}.json")
-    for case in found.cases:
+    suite = conformance.read(Path(__file__).parents[2] / "conformance" / f"{name}.json")
+    for case in suite.cases:
         if not case.refused:
             assert conformance.answer(name, case.input) == case.output
             continue

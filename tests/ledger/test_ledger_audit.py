@@ -96,8 +96,8 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_is_found(place: Path, change: str) -> None:
-    statements, said = CHANGES[change]
-    assert said in damage(place, statements)
+    statements, why = CHANGES[change]
+    assert why in damage(place, statements)
 
 
 # Receipts
@@ -147,12 +147,12 @@ RECEIPTS = {
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("change", RECEIPTS)
 def test_a_change_of_a_receipt_is_found(folder: Path, change: str) -> None:
-    statements, said = RECEIPTS[change]
+    statements, why = RECEIPTS[change]
     with ledger_kit.opened(folder) as ledger:
         kit.sql(folder / "ledger.db", statements + ";")
         with pytest.raises(Damaged) as error:
             audit_receipts(ledger)
-        assert said in str(error.value)
+        assert why in str(error.value)
         assert error.value.file == str(folder / "ledger.db")
 
 

@@ -265,21 +265,21 @@ class TestBeacon:
 class TestAuditLog:
     @pytest.fixture
     def payload(self, epoch: AuditedEpoch) -> Callable[[str], bytes]:
-        def made(hex_digits: str) -> bytes:
+        def payload_of(hex_digits: str) -> bytes:
             randomness = auditing.given(hex_digits)
             return auditing.statement_of(auditing.predicate_of(epoch, randomness, audit_kit.carried_out(epoch, randomness.value)))
 
-        return made
+        return payload_of
 
     def test_audits_are_signed_one_after_the_other_and_once_each(self, tmp_path: Path, payload: Callable[[str], bytes]) -> None:
         sign = partial(audit_log.append, tmp_path / "audits", ORIGIN, AUDITOR)
         paths = [sign(payload(digits * 32)) for digits in ("aa", "bb")]
         assert sign(payload("aa" * 32)) == paths[0]
         key = log.log_key(ORIGIN, AUDITOR.public)
-        found = [audit_log.read_audit(path, key) for path in paths]
-        assert [(audit.index, audit.size) for audit in found] == [(0, 1), (1, 2)]
-        assert [audit.payload for audit in audit_log.kept(tmp_path)] == [audit.payload for audit in found]
-        assert found[0].predicate["epoch"] == 3
+        audits = [audit_log.read_audit(path, key) for path in paths]
+        assert [(audit.index, audit.size) for audit in audits] == [(0, 1), (1, 2)]
+        assert [audit.payload for audit in audit_log.kept(tmp_path)] == [audit.payload for audit in audits]
+        assert audits[0].predicate["epoch"] == 3
         assert audit_log.read_audit(paths[0]).key == key
         with pytest.raises(Refused, match="not signed by the key"):
             audit_log.read_audit(paths[0], log.log_key(ORIGIN, ledger_kit.SIGNER.public))

@@ -32,23 +32,23 @@ NOW = "2026-11-22T17:00:00Z"
 @pytest.fixture
 def place(tmp_path: Path, database: str) -> Path:
     """A competition with two receipts on either database, and evidence of a third epoch."""
-    made = ledger_kit.ledger_folder(tmp_path / "small", database=database)
+    folder = ledger_kit.ledger_folder(tmp_path / "small", database=database)
     for epoch in (3, 4):
-        ledger_kit.add(made, ledger_kit.records(epoch=epoch, trial=epoch - 2))
-        with ledger_kit.opened(made) as ledger:
+        ledger_kit.add(folder, ledger_kit.records(epoch=epoch, trial=epoch - 2))
+        with ledger_kit.opened(folder) as ledger:
             settling.settle(ledger, SIGNER, epoch)
-    ledger_kit.add(made, ledger_kit.records(epoch=5, trial=3))
-    return made
+    ledger_kit.add(folder, ledger_kit.records(epoch=5, trial=3))
+    return folder
 
 
 def free(place: Path, cluster: Callable[[], postgres.Cluster]) -> None:
     """Make room for another database: the old one is moved away, or ledger.toml names a new one."""
-    said = config.read(place)
-    if "://" in said.database:
-        text = (place / "ledger.toml").read_text().replace(json.dumps(said.database), json.dumps(cluster().database()))
+    settings = config.read(place)
+    if "://" in settings.database:
+        text = (place / "ledger.toml").read_text().replace(json.dumps(settings.database), json.dumps(cluster().database()))
         (place / "ledger.toml").write_text(text)
     else:
-        Path(said.place).rename(f"{said.place}.old")
+        Path(settings.place).rename(f"{settings.place}.old")
 
 
 @pytest.fixture
@@ -123,10 +123,10 @@ def test_nothing_is_put_over_what_is_there(place: Path, tmp_path: Path) -> None:
         back_up(place, file, now=NOW)
     with pytest.raises(BadInput, match=r"exists, and nothing is written over it; move away|there is a table 'archived' already"):
         restore(place, file, now=NOW)
-    said = config.read(place)
-    if "://" not in said.place:
-        Path(said.place).unlink()
-        Path(f"{said.place}-wal").touch()  # SQLite would take it for the new one's
+    settings = config.read(place)
+    if "://" not in settings.place:
+        Path(settings.place).unlink()
+        Path(f"{settings.place}-wal").touch()  # SQLite would take it for the new one's
         with pytest.raises(BadInput, match=r"ledger.db-wal: exists"):
             restore(place, file, now=NOW)
     assert {path.name for path in tmp_path.iterdir()} <= {"backup.zip", "small", "ledger.db", "ledger.db-wal"}
@@ -139,30 +139,30 @@ def test_nothing_is_put_over_what_is_there(place: Path, tmp_path: Path) -> None:
 @pytest.fixture
 def taken(tmp_path: Path) -> tuple[Path, Path]:
     """A competition without its database, and a backup of that."""
-    made = ledger_kit.ledger_folder(tmp_path / "small")
-    ledger_kit.add(made, ledger_kit.records())
-    with ledger_kit.opened(made) as ledger:
+    folder = ledger_kit.ledger_folder(tmp_path / "small")
+    ledger_kit.add(folder, ledger_kit.records())
+    with ledger_kit.opened(folder) as ledger:
         settling.settle(ledger, SIGNER, 3)
-    back_up(made, tmp_path / "backup.zip", now=NOW)
-    (made / "ledger.db").rename(tmp_path / "old.db")
-    return made, tmp_path / "backup.zip"
+    back_up(folder, tmp_path / "backup.zip", now=NOW)
+    (folder / "ledger.db").rename(tmp_path / "old.db")
+    return folder, tmp_path / "backup.zip"
 
 
 def changed(file: Path, name: str, change: Callable[[bytes], bytes]) -> Path:
     """The backup with another content of one of its parts."""
     with zipfile.ZipFile(file) as archive:
-        parts = {one: archive.read(one) for one in archive.namelist()}
+        parts = {member: archive.read(member) for member in archive.namelist()}
     target = file.with_name("changed.zip")
     with zipfile.ZipFile(target, "w") as archive:
-        for one, data in parts.items():
-            archive.writestr(one, change(data) if one == name else data)
+        for member, data in parts.items():
+            archive.writestr(member, change(data) if member == name else data)
     return target
 
 
 def saying(**values: Any) -> Callable[[bytes], bytes]:
     def change(data: bytes) -> bytes:
-        said = json.loads(data)
-        return json.dumps(said | {"held": said["held"] | values.pop("held", {})} | values).encode()
+        document = json.loads(data)
+        return json.dumps(document | {"held": document["held"] | values.pop("held", {})} | values).encode()
 
     return change
 
@@ -223,7 +223,7 @@ def test_a_checkpoint_that_is_not_the_logs_is_refused(taken: tuple[Path, Path], 
         (place / "ledger.db").unlink(missing_ok=True)
         shutil.copy(tmp_path / "old.db", place / "ledger.db")
         kit.sql(place / "ledger.db", "DELETE FROM meta WHERE key = 'home'")
-        with store.open(place / "ledger.db") as found, found.writing() as tx:
+        with store.open(place / "ledger.db") as ledger, ledger.writing() as tx:
             settled, document, receipt = kit.settled(9, 1)
             last = tx.last_receipt()
             assert last is not None
@@ -310,18 +310,18 @@ def test_the_commands(taken: tuple[Path, Path], tmp_path: Path, monkeypatch: pyt
     keys.save("log", SIGNER)
     place, file = taken
     assert "put a backup there: `assay ledger restore`" in refused("ledger", "check", place)
-    said = " ".join(output("ledger", "restore", place, file).split())
-    assert f"The ledger was restored of {NOW}: 12 records in 3 batches, 1 receipt. Its database is sha256:" in said
-    assert f"Stop the old ledger, then: assay ledger adopt {place} --old-is-stopped" in said
+    printed = " ".join(output("ledger", "restore", place, file).split())
+    assert f"The ledger was restored of {NOW}: 12 records in 3 batches, 1 receipt. Its database is sha256:" in printed
+    assert f"Stop the old ledger, then: assay ledger adopt {place} --old-is-stopped" in printed
     assert "Everything is intact." in output("ledger", "check", place)
     assert "was restored on 20" in refused("submit", place, "m1", "oracle")
-    said = " ".join(output("ledger", "adopt", place, "--old-is-stopped").split())
-    assert said.startswith("The ledger lives here from now on. No program of this machine has /")
-    assert said.endswith("ledger.db open; other machines were not checked.")
-    said = json.loads(output("ledger", "backup", place, tmp_path / "again.zip", "--json"))
-    assert (said["schema"], said["held"]["receipts"]) == ("assay.backup/1", 1)
-    said = " ".join(output("ledger", "backup", place, tmp_path / "more.zip").split())
-    assert "more.zip has the ledger of 20" in said
+    printed = " ".join(output("ledger", "adopt", place, "--old-is-stopped").split())
+    assert printed.startswith("The ledger lives here from now on. No program of this machine has /")
+    assert printed.endswith("ledger.db open; other machines were not checked.")
+    printed = json.loads(output("ledger", "backup", place, tmp_path / "again.zip", "--json"))
+    assert (printed["schema"], printed["held"]["receipts"]) == ("assay.backup/1", 1)
+    printed = " ".join(output("ledger", "backup", place, tmp_path / "more.zip").split())
+    assert "more.zip has the ledger of 20" in printed
 
 
 def test_a_ledger_goes_from_postgresql_to_sqlite(tmp_path: Path, postgresql: postgres.Cluster) -> None:

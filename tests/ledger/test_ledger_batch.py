@@ -71,23 +71,23 @@ def seen(kind: str = "tests", **changes: Any) -> Doc:
 
 def several() -> list[Doc]:
     whole = "sha256:" + "0a" * 32
-    return [seen(task=f"t{number}", submission=one) for number in range(5) for one in ("s1", "é", whole, whole[:-1])]
+    return [seen(task=f"t{number}", submission=name) for number in range(5) for name in ("s1", "é", whole, whole[:-1])]
 
 
 def signed(records: list[Doc], **changes: Any) -> batch.Batch:
     named: Doc = {"origin": "example.org/log", "competition": "c", "task_set": TASK_SET, "signer": SIGNER, "validator": V}
-    return batch.make([record(one) for one in records], **named | changes)
+    return batch.make([record(document) for document in records], **named | changes)
 
 
 def test_a_batch_is_written_as_the_oracle_writes_it() -> None:
-    found = signed(several() + several()[:3])
-    assert found.data == envelopes.batch(several(), THEIRS, "c", TASK_SET)
-    assert found.statement.count == len(found.records) == 20
-    again = batch.read(found.data)
-    assert again == found
-    assert again.digest == f"sha256:{sha256(found.payload).hexdigest()}"
-    assert [canonical(one.document()) for one in again.records] == list(again.bodies)
-    assert [bytes.fromhex(one.digest[7:]) for one in again.records] == list(again.digests)
+    original = signed(several() + several()[:3])
+    assert original.data == envelopes.batch(several(), THEIRS, "c", TASK_SET)
+    assert original.statement.count == len(original.records) == 20
+    again = batch.read(original.data)
+    assert again == original
+    assert again.digest == f"sha256:{sha256(original.payload).hexdigest()}"
+    assert [canonical(record.document()) for record in again.records] == list(again.bodies)
+    assert [bytes.fromhex(record.digest[7:]) for record in again.records] == list(again.digests)
     batch.check_signature(again, SIGNER.public)
     with pytest.raises(BadInput, match="as its validator, but the key given is"):
         batch.check_signature(again, keys.new().public)
@@ -96,9 +96,9 @@ def test_a_batch_is_written_as_the_oracle_writes_it() -> None:
 def test_a_batch_is_checked_by_no_other_key_than_that_of_the_validator_whom_it_names() -> None:
     """Somebody else signs the statement and says to check it by his own key."""
     other = keys.new()
-    found = signed(several())
-    envelope = canonical(sign_envelope(found.payload, other))
-    forged = batch.read(found.data.replace(found.envelope, envelope, 1))
+    original = signed(several())
+    envelope = canonical(sign_envelope(original.payload, other))
+    forged = batch.read(original.data.replace(original.envelope, envelope, 1))
     with pytest.raises(BadInput, match="as its validator, but the key given is"):
         batch.check_signature(forged, other.public)
     with pytest.raises(BadInput, match="it is not signed by the key"):
@@ -107,36 +107,36 @@ def test_a_batch_is_checked_by_no_other_key_than_that_of_the_validator_whom_it_n
 
 @pytest.mark.parametrize("kind", EXTRA)
 def test_every_kind_of_record_can_be_signed(kind: str, tmp_path: Path) -> None:
-    found = signed([seen(kind), seen(kind, participant="m2", submission="s2")], task_set=None)
-    (tmp_path / "a.batch").write_bytes(found.data)
+    original = signed([seen(kind), seen(kind, participant="m2", submission="s2")], task_set=None)
+    (tmp_path / "a.batch").write_bytes(original.data)
     again = batch.read(tmp_path / "a.batch")
-    assert again == found
-    assert [one.digest[7:] for one in again.records] == [digest.hex() for digest in again.digests]
+    assert again == original
+    assert [record.digest[7:] for record in again.records] == [digest.hex() for digest in again.digests]
 
 
 def test_a_hotkey_signs_too() -> None:
     hotkey = keys.new("sr25519")
     address = keys.hotkey.address(hotkey.public.raw)
-    found = signed([seen(validator=address)], signer=hotkey, validator=address)
-    batch.check_signature(batch.read(found.data), keys.public(address))
-    envelope = json.loads(found.envelope)
+    original = signed([seen(validator=address)], signer=hotkey, validator=address)
+    batch.check_signature(batch.read(original.data), keys.public(address))
+    envelope = json.loads(original.envelope)
     signature = base64.b64decode(envelope["signatures"][0]["sig"])
     for at in range(len(signature)):
         wrong = signature[:at] + bytes([signature[at] ^ 1]) + signature[at + 1 :]
         envelope["signatures"][0]["sig"] = base64.b64encode(wrong).decode()
-        changed = batch.read(found.data.replace(found.envelope, canonical(envelope), 1))
+        changed = batch.read(original.data.replace(original.envelope, canonical(envelope), 1))
         with pytest.raises(BadInput, match="it is not signed by the key"):
             batch.check_signature(changed, keys.public(address))
 
 
 def test_a_record_of_a_batch_is_provable_alone() -> None:
-    found = signed(several())
-    for digest in found.digests:
-        proof = batch.record_proof(found, digest)
-        root = bytes.fromhex(found.statement.root[7:])
-        check.check_inclusion(root, found.statement.count, proof.index, check.leaf_hash(digest), proof.hashes)
+    original = signed(several())
+    for digest in original.digests:
+        proof = batch.record_proof(original, digest)
+        root = bytes.fromhex(original.statement.root[7:])
+        check.check_inclusion(root, original.statement.count, proof.index, check.leaf_hash(digest), proof.hashes)
     with pytest.raises(BadInput, match="is not in the batch sha256:"):
-        batch.record_proof(found, bytes(32))
+        batch.record_proof(original, bytes(32))
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def row(old: bytes, new: bytes) -> Change:
         (lambda doc, rows: (doc | {"subject": doc["subject"][1:]}, rows), "are not of the submissions that are its subjects"),
         (lambda doc, rows: (doc | {"subject": doc["subject"][::-1]}, rows), "are not of the submissions that are its subjects"),
         (
-            lambda doc, rows: (doc | {"subject": [one | {"digest": {"sha256": "0" * 64}} for one in doc["subject"]]}, rows),
+            lambda doc, rows: (doc | {"subject": [entry | {"digest": {"sha256": "0" * 64}} for entry in doc["subject"]]}, rows),
             "the statement is not in its canonical form",
         ),
         (lambda doc, rows: (doc, [rows[1], rows[0], *rows[2:]]), ":3: is not in the order of the digests"),
@@ -249,8 +249,8 @@ def test_what_is_no_batch_is_not_read(change: Change, why: str, tmp_path: Path) 
 
 def test_lines_that_are_records_only_together_are_none() -> None:
     """Joined by a comma they read as two records, and the digests are of neither."""
-    one, two = (canonical(record(seen(task=task)).document()) for task in ("t1", "t2"))
-    whole = one + b"," + two
+    first, second = (canonical(record(seen(task=task)).document()) for task in ("t1", "t2"))
+    whole = first + b"," + second
     cut = whole.index(b",", 20)
     with pytest.raises(BadInput, match="is not JSON"):
         batch.read_records([whole[:cut], whole[cut + 1 :]], "tests", None, 2)
@@ -259,26 +259,26 @@ def test_lines_that_are_records_only_together_are_none() -> None:
 @pytest.mark.parametrize(("head", "tail"), [("x", "y"), ("x}", "{y"), ("x}", '{"y')])
 def test_a_line_that_ends_within_a_record_is_not_made_good_by_one_that_has_two(head: str, tail: str) -> None:
     """As many lines as records, and joined they are canonical, braces and all."""
-    one, two, odd = (canonical(record(seen(task=task)).document()) for task in ("t1", "t2", f"{head},{tail}"))
+    first, second, odd = (canonical(record(seen(task=task)).document()) for task in ("t1", "t2", f"{head},{tail}"))
     cut = odd.index(b",", odd.index(head.encode()))
     with pytest.raises(BadInput, match="2: is not JSON"):
-        batch.read_records([one + b"," + two, odd[:cut], odd[cut + 1 :]], "tests", None, 2)
+        batch.read_records([first + b"," + second, odd[:cut], odd[cut + 1 :]], "tests", None, 2)
     with pytest.raises(BadInput, match="2: is not JSON"):
-        batch.read_records([odd[:cut], odd[cut + 1 :], one + b"," + two], "tests", None, 2)
+        batch.read_records([odd[:cut], odd[cut + 1 :], first + b"," + second], "tests", None, 2)
 
 
 def test_records_that_have_braces_in_a_name_are_read() -> None:
-    found = [canonical(record(seen(task=task)).document()) for task in ("t1", "},{", "é🦆")]
-    assert [canonical(read_record.document()) for read_record in batch.read_records(found, "tests", None, 2)] == found
+    lines = [canonical(record(seen(task=task)).document()) for task in ("t1", "},{", "é🦆")]
+    assert [canonical(read_record.document()) for read_record in batch.read_records(lines, "tests", None, 2)] == lines
 
 
 def test_the_canonical_form_has_no_numbers_of_pythons_own() -> None:
-    found = record(seen("rubric"))
-    assert batch.record_bodies([found], "rubric") == [canonical(found.document())]
+    evidence = record(seen("rubric"))
+    assert batch.record_bodies([evidence], "rubric") == [canonical(evidence.document())]
     assert batch.record_bodies([], "tests") == []
     assert batch.read_records([], "tests", None, 2) == []
     with pytest.raises(BadInput, match="is not in its canonical form"):
-        batch.read_records([canonical(found.document()).replace(b"0.5", b"0.50")], "rubric", None, 2)
+        batch.read_records([canonical(evidence.document()).replace(b"0.5", b"0.50")], "rubric", None, 2)
 
 
 @pytest.mark.parametrize("data", [b"", b"\n", b"{}", b"{}\n", b"{}\n{}", b"\n\n", b"{}\n\n"])
@@ -288,15 +288,15 @@ def test_what_is_no_file_of_a_batch_is_refused(data: bytes) -> None:
 
 
 def test_both_alphabets_are_read_and_no_other_signature() -> None:
-    found = signed(several())
-    envelope = json.loads(found.envelope)
+    original = signed(several())
+    envelope = json.loads(original.envelope)
     envelope["payload"] = envelope["payload"].replace("+", "-").replace("/", "_")
     twice = [{"sig": envelope["signatures"][0]["sig"]}, *envelope["signatures"]]
-    again = batch.read(b"\n".join([json.dumps(envelope | {"signatures": twice}).encode(), *found.bodies, b""]))
-    assert (again.payload, again.digest) == (found.payload, found.digest)
+    again = batch.read(b"\n".join([json.dumps(envelope | {"signatures": twice}).encode(), *original.bodies, b""]))
+    assert (again.payload, again.digest) == (original.payload, original.digest)
     batch.check_signature(again, SIGNER.public)
-    other = [*twice, *envelopes.dsse(found.payload, Ed25519PrivateKey.generate())["signatures"]]
-    again = batch.read(b"\n".join([json.dumps(envelope | {"signatures": other}).encode(), *found.bodies, b""]))
+    other = [*twice, *envelopes.dsse(original.payload, Ed25519PrivateKey.generate())["signatures"]]
+    again = batch.read(b"\n".join([json.dumps(envelope | {"signatures": other}).encode(), *original.bodies, b""]))
     with pytest.raises(BadInput, match="the signature names another key"):
         batch.check_signature(again, SIGNER.public)
 
@@ -336,20 +336,20 @@ def competition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def everything(place: Path) -> list[Evidence]:
     rows = [json.loads(line) for line in (place / "evidence/sample.jsonl").read_text(encoding="utf-8").splitlines()]
-    return [record(one) for one in rows if one["validator"] == V]
+    return [record(row) for row in rows if row["validator"] == V]
 
 
 def test_evidence_is_signed_a_batch_for_each_submission(competition: Path) -> None:
-    said = output(*SIGN, competition, "--key", "val-1", columns=500).splitlines()
-    found = [batch.read(Path(path)) for path in said[:-1]]
-    assert said[-1] == f"{len(everything(competition))} records in {len(found)} batches, signed."
-    assert len(found) == len({one.submission for one in everything(competition)}) > 1
-    assert all(len(one.statement.submissions) == 1 for one in found)
-    assert {one.digest for some in found for one in some.records} == {one.digest for one in everything(competition)}
-    for one in found:
-        batch.check_signature(one, SIGNER.public)
-        assert one.statement.task_set is not None
-        assert one.statement.competition == "term-challenge"
+    lines = output(*SIGN, competition, "--key", "val-1", columns=500).splitlines()
+    batches = [batch.read(Path(path)) for path in lines[:-1]]
+    assert lines[-1] == f"{len(everything(competition))} records in {len(batches)} batches, signed."
+    assert len(batches) == len({record.submission for record in everything(competition)}) > 1
+    assert all(len(signed_batch.statement.submissions) == 1 for signed_batch in batches)
+    assert {record.digest for some in batches for record in some.records} == {record.digest for record in everything(competition)}
+    for signed_batch in batches:
+        batch.check_signature(signed_batch, SIGNER.public)
+        assert signed_batch.statement.task_set is not None
+        assert signed_batch.statement.competition == "term-challenge"
     before = files_under(competition)
     output(*SIGN, competition, "--key", "val-1")
     assert files_under(competition) == before
@@ -359,14 +359,14 @@ def test_evidence_is_signed_for_a_log(competition: Path) -> None:
     words = ("evidence", "sign", competition, "--key", "val-1")
     assert "ledger.toml: no such file, so the log is unknown for which the evidence is signed" in refused(*words)
     assert not (competition / "batches").exists()
-    said = output(*SIGN, competition, "--key", "val-1", columns=500).splitlines()
-    assert {batch.read(Path(path)).statement.origin for path in said[:-1]} == {"example.org/log"}
+    lines = output(*SIGN, competition, "--key", "val-1", columns=500).splitlines()
+    assert {batch.read(Path(path)).statement.origin for path in lines[:-1]} == {"example.org/log"}
     with pytest.MonkeyPatch.context() as elsewhere:
         elsewhere.setenv("ASSAY_KEYS", str(competition.parent / "keys"))
         keys.save("log", keys.new())
         output("ledger", "init", competition, "--origin", "example.org/ours", "--key", "log")
-    said = output(*words, columns=500).splitlines()
-    assert {batch.read(Path(path)).statement.origin for path in said[:-1]} == {"example.org/ours"}
+    lines = output(*words, columns=500).splitlines()
+    assert {batch.read(Path(path)).statement.origin for path in lines[:-1]} == {"example.org/ours"}
 
 
 def test_evidence_of_an_epoch_is_one_batch(competition: Path, tmp_path: Path) -> None:
@@ -375,8 +375,8 @@ def test_evidence_of_an_epoch_is_one_batch(competition: Path, tmp_path: Path) ->
     assert "batches for one file; give a folder" in refused(*words)
     assert not place.exists()
     epoch = everything(competition)[0].epoch
-    said = output(*words, "--by", "epoch", "--epoch", str(epoch), columns=500)
-    assert said == f"{place}\n{len(everything(competition))} records in 1 batch, signed.\n"
+    printed = output(*words, "--by", "epoch", "--epoch", str(epoch), columns=500)
+    assert printed == f"{place}\n{len(everything(competition))} records in 1 batch, signed.\n"
     assert batch.read(place).statement.epoch == epoch
     assert "there are no records of epoch 77 by" in refused(*words, "--epoch", "77")
 
@@ -385,8 +385,8 @@ def test_a_competition_without_tasks_has_no_task_set(tmp_path: Path, competition
     place = from_preset(tmp_path / "rubric", "agonaut")
     rewrite(place / "validators.csv", "enclave-1,", f"{V},")
     rewrite(place / "evidence/sample.jsonl", '"enclave-1"', f'"{V}"')
-    found = signing.sign_folder(place, SIGNER, origin="example.org/log")
-    assert {one.statement.task_set for one in found} == {None}
+    batches = signing.sign_folder(place, SIGNER, origin="example.org/log")
+    assert {signed_batch.statement.task_set for signed_batch in batches} == {None}
 
 
 def test_who_signs_is_a_validator(competition: Path, tmp_path: Path) -> None:
@@ -404,9 +404,13 @@ def test_what_cannot_be_written_is_said(competition: Path, tmp_path: Path) -> No
 # What came too late
 
 
-def relabelled(found: list[batch.Batch]) -> list[tuple[int, dict[str, object]]]:
+def relabelled(batches: list[batch.Batch]) -> list[tuple[int, dict[str, object]]]:
     """The epoch of each record, and everything else that it says, in one order."""
-    rows = [(one.epoch, {k: v for k, v in one.document().items() if k != "epoch"}) for some in found for one in some.records]
+    rows = [
+        (record.epoch, {k: v for k, v in record.document().items() if k != "epoch"})
+        for some in batches
+        for record in some.records
+    ]
     return sorted(rows, key=lambda row: json.dumps(row, sort_keys=True))
 
 
@@ -415,10 +419,10 @@ def test_what_came_too_late_is_signed_for_an_epoch_that_is_open(competition: Pat
     count = len(everything(competition))
     assert f"there are {count} of epoch 1; if it was settled before they were handed in, add --from 1" in refused(*words)
     evidence = (competition / "evidence/sample.jsonl").read_bytes()
-    said = output(*words, "--from", "1", columns=500).splitlines()
-    found = [batch.read(Path(path)) for path in said[:-1]]
-    assert said[-1] == f"{count} records in {len(found)} batches, signed, {count} of them of epoch 1."
-    assert relabelled(found) == [(2, row) for _, row in relabelled(signing.sign_folder(competition, SIGNER, origin="x"))]
+    lines = output(*words, "--from", "1", columns=500).splitlines()
+    batches = [batch.read(Path(path)) for path in lines[:-1]]
+    assert lines[-1] == f"{count} records in {len(batches)} batches, signed, {count} of them of epoch 1."
+    assert relabelled(batches) == [(2, row) for _, row in relabelled(signing.sign_folder(competition, SIGNER, origin="x"))]
     assert (competition / "evidence/sample.jsonl").read_bytes() == evidence
     assert "there are no records of epoch 0 by" in refused(*words, "--from", "0")
     for wrong in (("--from", "2"), ("--from", "3")):
@@ -430,10 +434,10 @@ def test_what_there_is_of_the_open_epoch_stands_before_what_is_late(competition:
     newer = first.document() | {"epoch": 2, "observed_at": "2026-11-11T00:00:00Z"}
     with (competition / "evidence/later.jsonl").open("w", encoding="utf-8") as file:
         file.write(json.dumps(newer) + "\n")
-    found = signing.sign_folder(competition, SIGNER, epoch=2, late=signing.Late(2, 1), origin="example.org/log")
-    mine = [one for some in found for one in some.records]
+    batches = signing.sign_folder(competition, SIGNER, epoch=2, late=signing.Late(2, 1), origin="example.org/log")
+    mine = [record for some in batches for record in some.records]
     assert len(mine) == len(everything(competition))
-    assert [one.document() for one in mine if one.slot == first.slot] == [record(newer).document()]
+    assert [evidence.document() for evidence in mine if evidence.slot == first.slot] == [record(newer).document()]
 
 
 @pytest.fixture
@@ -446,7 +450,7 @@ def late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         settling.settle(ledger, ledger_kit.SIGNER, 3, without_scores=True)
     (place / "evidence").mkdir()
     rows = ledger_kit.records(validators=[ledger_kit.V3])
-    (place / "evidence/late.jsonl").write_bytes(b"".join(canonical(one) + b"\n" for one in rows))
+    (place / "evidence/late.jsonl").write_bytes(b"".join(canonical(row) + b"\n" for row in rows))
     return place
 
 
@@ -459,12 +463,12 @@ def late_batches(place: Path) -> tuple[signing.Late, list[batch.Batch]]:
 
 def test_late_evidence_states_the_task_set_with_which_its_epoch_was_settled(late: Path) -> None:
     today = intake.intake_rules(late).task_set
-    chosen, found = late_batches(late)
-    assert ({one.statement.task_set for one in found}, chosen.chosen, chosen.outdated) == ({today}, 4, 0)
+    chosen, batches = late_batches(late)
+    assert ({signed_batch.statement.task_set for signed_batch in batches}, chosen.chosen, chosen.outdated) == ({today}, 4, 0)
     rewrite(late / "tasks.txt", "t2", "t2\nt3")
     assert intake.intake_rules(late).task_set != today
-    chosen, found = late_batches(late)
-    assert (found, chosen.chosen, chosen.outdated) == ([], 0, 4)
+    chosen, batches = late_batches(late)
+    assert (batches, chosen.chosen, chosen.outdated) == ([], 0, 4)
     keys.save("val-3", ledger_kit.VALIDATORS[ledger_kit.V3])
     words = (*SIGN, late, "--key", "val-3", "--epoch", "4", "--from", "3")
     assert "were judged on another task set than that of tasks.txt now; judge again" in refused(*words)

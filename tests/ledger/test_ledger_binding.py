@@ -39,9 +39,9 @@ def cases(draw: st.DrawFn) -> tuple[list[tuple[int, bytes]], dict[str, Any], dic
         "participant": st.sampled_from(["m1", "m2", "m3", "stranger"]),
         "submission": st.sampled_from(SUBMISSIONS),
     }
-    found = draw(st.lists(st.fixed_dictionaries(common | KINDS[kind]), max_size=20))
-    seqs = draw(st.permutations(range(1, len(found) + 1)))
-    rows = [(seq, canonical(record(content).document())) for seq, content in zip(seqs, found, strict=True)]
+    contents = draw(st.lists(st.fixed_dictionaries(common | KINDS[kind]), max_size=20))
+    seqs = draw(st.permutations(range(1, len(contents) + 1)))
+    rows = [(seq, canonical(record(content).document())) for seq, content in zip(seqs, contents, strict=True)]
     held = {"m1": "s1", "m2": draw(st.sampled_from(["s2", "s1"])), "m3": ""}
     twice = held["m1"] == held["m2"]
     agreed = [

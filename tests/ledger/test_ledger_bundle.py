@@ -55,7 +55,7 @@ def content(place: Path) -> list[Any]:
             sorted((batch.digest, batch.validator, batch.count, batch.envelope, batch.members) for batch in view.batches()),
             list(view.receipts()),
             [view.settlement(epoch) for epoch in epochs],
-            [view.inputs(found.inputs) for epoch in epochs if (found := view.settlement(epoch))],
+            [view.inputs(settlement.inputs) for epoch in epochs if (settlement := view.settlement(epoch))],
             sorted(conflict.record.seq for conflict in view.conflicts()),
         ]
 
@@ -111,21 +111,21 @@ def test_what_an_import_flags_follows_the_order_of_acceptance(database: str, tmp
         with ledger_kit.opened(place) as ledger:
             settling.settle(ledger, SIGNER, epoch)
     copy = ledger_kit.ledger_folder(tmp_path / "copy", database=database)
-    found = []
+    flagged = []
     for epoch in (3, 4):
         with ledger_kit.opened(copy) as ledger:
             import_bundle(ledger, exported(place, epoch, tmp_path / str(epoch)))
             audit(ledger.store)
             with ledger.store.reading() as view:
-                found.append([(conflict.record.seq, conflict.first.seq) for conflict in view.conflicts()])
-    assert found[0] == []
+                flagged.append([(conflict.record.seq, conflict.first.seq) for conflict in view.conflicts()])
+    assert flagged[0] == []
     assert content(copy) == content(place)
-    for one in (place, copy):
-        with ledger_kit.opened(one) as ledger, ledger.store.reading() as view:
-            assert found[1] == [(conflict.record.seq, conflict.first.seq) for conflict in view.conflicts()]
+    for folder in (place, copy):
+        with ledger_kit.opened(folder) as ledger, ledger.store.reading() as view:
+            assert flagged[1] == [(conflict.record.seq, conflict.first.seq) for conflict in view.conflicts()]
             assert [conflict.record.seq for conflict in view.conflicts(3, 3)] == [5, 6, 7, 8]
             assert view.conflicting() == {batch.id: 4 for batch in view.batches() if batch.members[0][0] in (5, 17, 21, 25)}
-            assert audit(ledger.store).conflicts == len(found[1]) == 16
+            assert audit(ledger.store).conflicts == len(flagged[1]) == 16
 
 
 @pytest.mark.sampled(2)
@@ -177,10 +177,10 @@ def test_every_kind_as_parquet_verifies_and_a_changed_row_does_not(kind: str, tm
     place = settled(tmp_path / "small", kind, epochs=(3,))
     source = exported(place, 3, tmp_path / "out", as_parquet=True)
     as_lines = exported(place, 3, tmp_path / "lines")
-    said = [verify(folder, key=KEY).settlement for folder in (source, as_lines)]
-    assert said[0] is not None
-    assert said[1] is not None
-    assert said[0].digest == said[1].digest
+    settlements = [verify(folder, key=KEY).settlement for folder in (source, as_lines)]
+    assert settlements[0] is not None
+    assert settlements[1] is not None
+    assert settlements[0].digest == settlements[1].digest
     about = [records_about(folder, verify(folder, key=KEY), "m1") for folder in (source, as_lines)]
     assert about[0] == about[1] != []
     path = source / "evidence/epoch-3.parquet"
@@ -245,5 +245,7 @@ def test_a_stranger_needs_no_database_to_verify(tmp_path: Path) -> None:
         f"found = assay.verify({str(source)!r}, key={KEY!r})\n"
         "print(found.recomputed, 'sqlalchemy' in sys.modules)\n"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, timeout=300)
-    assert said.stdout.split() == ["True", "False"]
+    completed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path, timeout=300
+    )
+    assert completed.stdout.split() == ["True", "False"]

@@ -43,7 +43,7 @@ def exported(place: Path, tmp_path: Path) -> Path:
         return bundle.export(ledger, 3, tmp_path / "epoch-3")
 
 
-def told(where: Path, policy: Path | None = None) -> list[tuple[bool, str]]:
+def audit_notes(where: Path, policy: Path | None = None) -> list[tuple[bool, str]]:
     checked = verify(where, key=KEY, policy=policy).checked
     return [(result.done, result.what) for result in checked if result.stage == "audit"]
 
@@ -51,7 +51,7 @@ def told(where: Path, policy: Path | None = None) -> list[tuple[bool, str]]:
 def test_an_export_has_the_audits_of_its_epoch_and_they_are_made_again(place: Path, exported: Path) -> None:
     names = sorted(path.name for path in (place / "audits").glob("*.audit"))
     assert sorted(path.name for path in (exported / "audits").iterdir()) == names
-    notes = told(exported, place / "witnesses.policy")
+    notes = audit_notes(exported, place / "witnesses.policy")
     assert sum(done for done, _ in notes) == 2
     assert all("of 120 trials judged again; the outcome is confirmed; draw" in what for done, what in notes if done)
     assert [what for done, what in notes if not done and "witnessed" in what] == []
@@ -60,7 +60,7 @@ def test_an_export_has_the_audits_of_its_epoch_and_they_are_made_again(place: Pa
 
 
 def test_without_a_policy_or_with_another_the_time_is_not_shown(place: Path, exported: Path, tmp_path: Path) -> None:
-    assert sum("give the policy of its witnesses" in what for _, what in told(exported)) == 2
+    assert sum("give the policy of its witnesses" in what for _, what in audit_notes(exported)) == 2
     policy = tmp_path / "policy"
     policy.write_text(f"witness w {audit_kit.VKEY}\nwitness o {OTHER}\ngroup both any w o\nquorum both\n")
     [receipt] = (exported / "receipts").iterdir()
@@ -71,7 +71,7 @@ def test_without_a_policy_or_with_another_the_time_is_not_shown(place: Path, exp
         merged = cosigning.merged(note.encode(), [line]).decode()
         path.write_text(merged if text else json.dumps(document | {"proof": f"{head}\n\n{merged}"}))
     what = f"it states {audit_kit.ROUND_TIME - 600}, and the policy's witnesses say {audit_kit.ROUND_TIME}"
-    assert sum(what in words for _, words in told(exported, policy)) == 2
+    assert sum(what in words for _, words in audit_notes(exported, policy)) == 2
 
 
 def test_a_quorum_in_a_newer_checkpoint_shows_no_time_for_the_audit(place: Path, exported: Path, tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_without_the_library_the_audit_is_not_checked_and_the_bundle_verifies(
 ) -> None:
     beacon._signed.cache_clear()
     monkeypatch.setitem(sys.modules, "py_ecc.bls.g2_primitives", None)
-    notes = told(exported)
+    notes = audit_notes(exported)
     assert sum(done for done, _ in notes) == 1
     assert sum("unsupported: drand's signatures" in what and "assay[audit]" in what for _, what in notes) == 1
 
@@ -141,16 +141,16 @@ def test_audits_that_come_later_are_added_to_what_was_exported(place: Path, tmp_
 def test_an_imported_epoch_brings_its_audits(place: Path, exported: Path, tmp_path: Path) -> None:
     names = sorted(path.name for path in (exported / "audits").iterdir())
     copy = ledger_kit.ledger_folder(tmp_path / "copy", scheme_toml=(place / "scheme.toml").read_text())
-    told = output("import", "epoch", copy, exported)
+    printed = output("import", "epoch", copy, exported)
     auditor = audit_log.read_audit(exported / "audits" / names[0]).key
-    assert [f"Audit {name}, by {auditor}, added." in " ".join(told.split()) for name in names] == [True, True]
+    assert [f"Audit {name}, by {auditor}, added." in " ".join(printed.split()) for name in names] == [True, True]
     with ledger_kit.opened(copy) as ledger:
         again = bundle.export(ledger, 3, tmp_path / "again")
         assert files_under(again) == files_under(exported)
         assert audit_log.kept(copy) == []  # they are not of a log of its own, so its board does not repeat them
     (copy / "audits" / names[0]).unlink()
-    told = output("import", "epoch", copy, exported, "--json")
-    assert json.loads(told) == {"audits": names[:1], "batches": 0, "epoch": 3, "new": False, "records": 0}
+    printed = output("import", "epoch", copy, exported, "--json")
+    assert json.loads(printed) == {"audits": names[:1], "batches": 0, "epoch": 3, "new": False, "records": 0}
 
 
 def test_an_import_leaves_everything_if_an_audit_is_wrong(place: Path, exported: Path, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def files(tmp_path: Path) -> Path:
     hashes = [trees.leaf(receipt) for receipt in receipts()[1]]
     (tmp_path / "receipt").write_text(json.dumps(file_of(2, 5)), encoding="utf-8")
     (tmp_path / "seen").write_text(trees.note(NAME, 3, trees.tree_of(hashes[:3]), ONE), encoding="utf-8")
-    (tmp_path / "hashes").write_text("".join(f"{b64(one)}\n" for one in trees.consistency(3, hashes)), encoding="utf-8")
+    (tmp_path / "hashes").write_text("".join(f"{b64(digest)}\n" for digest in trees.consistency(3, hashes)), encoding="utf-8")
     (tmp_path / "forked").write_text(trees.note(NAME, 3, trees.tree_of(hashes[1:4]), ONE), encoding="utf-8")
     return tmp_path
 
@@ -57,8 +57,8 @@ def test_the_command_says_what_is_wrong(files: Path, capsys: pytest.CaptureFixtu
         ([str(files / "none"), "--key", str(KEY)], 2, "cannot read: "),
     ):
         assert check.main(words) == code
-        said = capsys.readouterr()
-        assert (said.out, said.err.startswith(why)) == ("", True), said.err
+        printed = capsys.readouterr()
+        assert (printed.out, printed.err.startswith(why)) == ("", True), printed.err
 
 
 def test_the_file_runs_alone(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:

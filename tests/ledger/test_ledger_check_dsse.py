@@ -16,8 +16,8 @@ def small_order() -> set[int]:
     p = 2**255 - 19
     d = -121665 * pow(121666, -1, p) % p
 
-    def add(one: tuple[int, int], two: tuple[int, int]) -> tuple[int, int]:
-        (a, b), (c, e) = one, two
+    def add(first: tuple[int, int], second: tuple[int, int]) -> tuple[int, int]:
+        (a, b), (c, e) = first, second
         t = d * a * b * c * e % p
         return (a * e + b * c) * pow(1 + t, -1, p) % p, (b * e + a * c) * pow(1 - t, -1, p) % p
 
@@ -28,14 +28,14 @@ def small_order() -> set[int]:
         return (root, y) if root * root % p == square else None
 
     order = 2**252 + 27742317777372353535851937790883648493
-    found: set[int] = set()
+    ys: set[int] = set()
     for y in range(2, 60):  # a point times the order of the base point has one of the eight small orders
         if (start := point(y)) is not None:
             total, step, left = (0, 1), start, order
             while left:
                 total, step, left = add(total, step) if left & 1 else total, add(step, step), left >> 1
-            found.add(total[1])
-    return found
+            ys.add(total[1])
+    return ys
 
 
 @pytest.mark.no_cover

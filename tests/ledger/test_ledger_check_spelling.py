@@ -36,11 +36,9 @@ def test_json_has_one_reading(data: bytes) -> None:
         check.parse_json(data, "s")
 
 
-@pytest.mark.parametrize(
-    ("data", "said"), [(b'"\xff"', "bytes that are not UTF-8"), (b"[" * 100_000, "brackets too deep inside")]
-)
-def test_why_it_is_no_json_is_said_in_plain_words(data: bytes, said: str) -> None:
-    with pytest.raises(CheckError, match=f"found {said}"):
+@pytest.mark.parametrize(("data", "why"), [(b'"\xff"', "bytes that are not UTF-8"), (b"[" * 100_000, "brackets too deep inside")])
+def test_why_it_is_no_json_is_said_in_plain_words(data: bytes, why: str) -> None:
+    with pytest.raises(CheckError, match=f"found {why}"):
         check.parse_json(data, "s")
 
 

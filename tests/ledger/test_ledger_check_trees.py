@@ -31,18 +31,18 @@ def test_roots_and_proofs_of_the_trees_that_everybody_tests_with() -> None:
         "ca854ea128ed050b41b35ffc1b87b8eb2bde461e9e3b5596ece6b9d5975a0ae0",
         "d37ee418976dd95753c1c73862b9398fa2a2cf9b4ff0fdfe8b30cd95209614b7",
     ]
-    check.check_inclusion(bytes.fromhex(roots[7]), 8, 5, hashes[5], [bytes.fromhex(one) for one in proof])
+    check.check_inclusion(bytes.fromhex(roots[7]), 8, 5, hashes[5], [bytes.fromhex(digest) for digest in proof])
     proof = [
         "0ebc5d3437fbe2db158b9f126a1d118e308181031d0a949f8dededebc558ef6a",
         "ca854ea128ed050b41b35ffc1b87b8eb2bde461e9e3b5596ece6b9d5975a0ae0",
         "d37ee418976dd95753c1c73862b9398fa2a2cf9b4ff0fdfe8b30cd95209614b7",
     ]
-    check.check_consistency(6, bytes.fromhex(roots[5]), 8, bytes.fromhex(roots[7]), [bytes.fromhex(one) for one in proof])
+    check.check_consistency(6, bytes.fromhex(roots[5]), 8, bytes.fromhex(roots[7]), [bytes.fromhex(digest) for digest in proof])
 
 
 def mutations(proof: Sequence[bytes]) -> list[list[bytes]]:
     """Proofs that are not this one: a bit more or less in each hash, one too many or too few, two in each other's place."""
-    flipped = [[*proof[:at], bytes([one[0] ^ 1]) + one[1:], *proof[at + 1 :]] for at, one in enumerate(proof)]
+    flipped = [[*proof[:at], bytes([digest[0] ^ 1]) + digest[1:], *proof[at + 1 :]] for at, digest in enumerate(proof)]
     swapped = [[*proof[: at - 1], proof[at], proof[at - 1], *proof[at + 1 :]] for at in range(1, len(proof))]
     return [*flipped, *swapped, [*proof, bytes(32)], *([list(proof[:-1]), list(proof[1:])] if proof else [])]
 

@@ -51,13 +51,13 @@ def test_settle_says_that_witnesses_are_missing(place: Path) -> None:
     """Then `assay ledger witness` says which, and ends with 1 as long as they are no quorum."""
     (place / "witnesses.policy").write_text(f"witness w1 {witness_kit.vkey(1)} {witness_kit.dead(1).url}\nquorum w1\n")
     assert "Nobody is shown it until its witnesses have cosigned" in output("settle", place, "--key", "small-log", columns=300)
-    told = run("ledger", "witness", place, columns=200, code=1).stdout
-    assert "The checkpoint of 1 entry waits: the quorum w1 is not reached." in told
+    printed = run("ledger", "witness", place, columns=200, code=1).stdout
+    assert "The checkpoint of 1 entry waits: the quorum w1 is not reached." in printed
     assert json.loads(run("ledger", "witness", place, "--json", code=1).stdout)["shown"] == 0
     with witness_kit.serving(place, 1, [ledger_kit.KEY]) as witness:
         witness_kit.write_policy(place / "witnesses.policy", 1, witness)
-        told = output("ledger", "witness", place, columns=200)
-        assert "1 checkpoint is cosigned: everybody is shown the log with 1 entry." in told
+        printed = output("ledger", "witness", place, columns=200)
+        assert "1 checkpoint is cosigned: everybody is shown the log with 1 entry." in printed
         assert "Nothing waits for its witnesses." in output("ledger", "witness", place, columns=200)
     assert "witnesses" not in output("settle", place, columns=300)
     (place / "witnesses.policy").unlink()
@@ -72,8 +72,8 @@ def test_a_fork_is_proven_and_checked(place: Path, tmp_path: Path) -> None:
     proof = tmp_path / "fork.json"
     checkpoints = place / "log/checkpoint", other / "log/checkpoint"
     output("ledger", "fork", *checkpoints, "--key", KEY, "-o", proof)
-    told = output("ledger", "fork", proof, columns=200)
-    assert told.startswith(f"forked: example.org/small signed two histories, of 1 entry, with the key {KEY}")
+    printed = output("ledger", "fork", proof, columns=200)
+    assert printed.startswith(f"forked: example.org/small signed two histories, of 1 entry, with the key {KEY}")
     assert "there is no fork" in refused("ledger", "fork", checkpoints[0], checkpoints[0], "--key", KEY)
     assert "--key" in refused("ledger", "fork", *checkpoints)
     assert "give two checkpoints, or a proof" in refused("ledger", "fork", place / "scheme.toml")
@@ -95,8 +95,8 @@ def test_settle_with_the_signer_of_ledger_toml(place: Path) -> None:
     document = json.loads(output("settle", place, "--json"))
     assert json.loads(output("settle", place, "--json", "--dry-run")) == document
     assert document["digest"] in output("ledger", "replay", place, columns=200)
-    told = json.loads(output("explain", place, "m1", "--json"))
-    assert told["settlement"] == document["digest"]
+    explanation = json.loads(output("explain", place, "m1", "--json"))
+    assert explanation["settlement"] == document["digest"]
     assert "val-1" in output("explain", place, "m1")
     assert V1 in output("explain", place, "m1", "--json")
 
@@ -135,18 +135,18 @@ def test_receipts_exports_and_what_verify_says_of_them(place: Path, tmp_path: Pa
     assert "small · epoch 3: verified\n" in alone
     assert "it was not computed again" in " ".join(alone.split())
     assert "Who signed this receipt was not checked" in output("verify", proof)
-    found = json.loads(output("verify", receipt, "--evidence", tmp_path / "columns", "--json"))
-    assert found["verified"]
-    assert found["recomputed"]
+    report = json.loads(output("verify", receipt, "--evidence", tmp_path / "columns", "--json"))
+    assert report["verified"]
+    assert report["recomputed"]
     assert "no such file" in refused("verify", receipt, "--key", "no-such-file")
 
 
 def test_on_a_terminal_a_receipt_is_told_not_printed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run("settle", place, "--key", "small-log")
     monkeypatch.setattr("assay.cli.ledger.epochs._terminal", lambda: True)
-    said = output("receipt", place, columns=200)
-    assert f"assay receipt {place} 3 -o epoch-3.receipt" in said
-    assert "envelope" not in said
+    printed = output("receipt", place, columns=200)
+    assert f"assay receipt {place} 3 -o epoch-3.receipt" in printed
+    assert "envelope" not in printed
     mine = output("receipt", place, "3", "--for", "m1", columns=200)
     assert re.search("rank +1\n", mine)
     assert f"assay receipt {place} 3 --for m1 -o m1-epoch-3.proof" in mine
@@ -160,17 +160,17 @@ def test_what_verify_refuses_ends_with_1(place: Path, tmp_path: Path) -> None:
     run("export", "epoch", place, "3", "-o", epoch)
     text = (epoch / "settlement.json").read_text("utf-8")
     (epoch / "settlement.json").write_text(text.replace('"u16":32768', '"u16":32769', 1), "utf-8")
-    said = refused("verify", epoch, "--key", KEY, code=1)
-    assert said.startswith("settlement: ")
-    assert "m1: weights[0].u16 differs (expected 32768, found 32769)" in said
-    found = json.loads(run("verify", epoch, "--json", code=1).stdout)
-    assert (found["verified"], found["stage"], found["participant"]) == (False, "settlement", "m1")
-    assert (found["expected"], found["found"], found["file"]) == ("32768", "32769", str(epoch / "settlement.json"))
+    refusal = refused("verify", epoch, "--key", KEY, code=1)
+    assert refusal.startswith("settlement: ")
+    assert "m1: weights[0].u16 differs (expected 32768, found 32769)" in refusal
+    document = json.loads(run("verify", epoch, "--json", code=1).stdout)
+    assert (document["verified"], document["stage"], document["participant"]) == (False, "settlement", "m1")
+    assert (document["expected"], document["found"], document["file"]) == ("32768", "32769", str(epoch / "settlement.json"))
     receipt = tmp_path / "e.receipt"
     run("receipt", place, "-o", receipt)
     receipt.write_bytes(receipt.read_bytes()[:-100])
-    found = json.loads(run("verify", receipt, "--json", code=1).stdout)
-    assert (found["stage"], found["participant"], found["expected"]) == ("receipt", None, None)
+    document = json.loads(run("verify", receipt, "--json", code=1).stdout)
+    assert (document["stage"], document["participant"], document["expected"]) == ("receipt", None, None)
 
 
 def test_a_refusal_is_a_short_sentence_and_whole_in_json(place: Path, tmp_path: Path) -> None:
@@ -178,9 +178,9 @@ def test_a_refusal_is_a_short_sentence_and_whole_in_json(place: Path, tmp_path: 
     epoch = tmp_path / "epoch-3"
     run("export", "epoch", place, "3", "-o", epoch)
     rewrite(epoch / "evidence/epoch-3.jsonl", '"outcome":"pass"', '"outcome":"fail"', most=1)
-    said = refused("verify", epoch, "--key", KEY, code=1)
+    refusal = refused("verify", epoch, "--key", KEY, code=1)
     document = json.loads(run("verify", epoch, "--json", code=1).stdout)
-    assert said.endswith(f"(expected {document['expected'][:15]}…, found {document['found'][:15]}…)")
+    assert refusal.endswith(f"(expected {document['expected'][:15]}…, found {document['found'][:15]}…)")
     assert len(document["expected"]) == len(document["found"]) == len("sha256:") + 64
     alike = f"sha256:{'ab' * 32} and {'ab' * 31}cd"
     assert errors.cut_digests(alike) == alike  # cut, they would look the same
@@ -194,8 +194,8 @@ def test_the_proof_between_two_checkpoints(place: Path, tmp_path: Path, capsys: 
         run("receipt", place, epoch, "-o", tmp_path / f"{epoch}.receipt")
         (tmp_path / f"{epoch}.checkpoint").write_bytes((place / "log/checkpoint").read_bytes())
     hashes = tmp_path / "hashes"
-    for earlier, later, said in (("3", "4", ["1", "2"]), ("3", "5", ["1"]), ("5", "4", ["2", "3"]), ("5", "5", ["3", "3"])):
-        hashes.write_text(output("ledger", "consistency", place, *said))
+    for earlier, later, sizes in (("3", "4", ["1", "2"]), ("3", "5", ["1"]), ("5", "4", ["2", "3"]), ("5", "5", ["3", "3"])):
+        hashes.write_text(output("ledger", "consistency", place, *sizes))
         words = [tmp_path / f"{later}.receipt", "--key", KEY, "--checkpoint", tmp_path / f"{earlier}.checkpoint"]
         assert check.main([*map(str, words), "--consistency", str(hashes)]) == 0
         assert "; consistency\n" in capsys.readouterr().out
@@ -219,7 +219,7 @@ def test_import_epoch(place: Path, tmp_path: Path) -> None:
 def test_validators_may_be_named(tmp_path: Path) -> None:
     small_folder.make(tmp_path, validators_csv=f"key,stake,name\n{V1},1,val-1\n{V2},1,val-2\nval-2,1,\nx,1,twice\ny,1,twice\n")
     assert validator_of(tmp_path, "val-1") == V1
-    assert [validator_of(tmp_path, said) for said in (V2, "val-2", "twice", "nobody")] == [V2, "val-2", "twice", "nobody"]
+    assert [validator_of(tmp_path, name) for name in (V2, "val-2", "twice", "nobody")] == [V2, "val-2", "twice", "nobody"]
     assert validator_of(tmp_path / "nowhere", "val-1") == "val-1"
 
 

@@ -39,13 +39,13 @@ def init(folder: Path, *more: str) -> str:
     return output("ledger", "init", folder, "--origin", ORIGIN, "--key", "log", *more)
 
 
-def files(tmp_path: Path, *found: dict[str, Any]) -> list[Path]:
+def files(tmp_path: Path, *records: dict[str, Any]) -> list[Path]:
     """A file for each validator and epoch of the records."""
     place = tmp_path / "c"
     paths = []
-    for number, one in enumerate(ledger_kit.batches(place, found)):
+    for number, batch in enumerate(ledger_kit.batches(place, records)):
         paths.append(tmp_path / f"{len(list(tmp_path.glob('*.batch')))}-{number}.batch")
-        paths[-1].write_bytes(one.data)
+        paths[-1].write_bytes(batch.data)
     return paths
 
 
@@ -53,8 +53,8 @@ def files(tmp_path: Path, *found: dict[str, Any]) -> list[Path]:
 
 
 def test_init_makes_database_log_and_file(folder: Path) -> None:
-    said = init(folder)
-    assert str(KEY) in re.sub(r"\s", "", said)
+    printed = init(folder)
+    assert str(KEY) in re.sub(r"\s", "", printed)
     assert config.read(folder) == Config(folder, ORIGIN, str(KEY), "ledger.db", "log", "log")
     assert Log(folder / "log", KEY).size == 0
     with ledger_kit.opened(folder) as ledger:
@@ -67,9 +67,9 @@ def test_init_makes_database_log_and_file(folder: Path) -> None:
 @pytest.mark.no_cover
 def test_init_on_postgresql(folder: Path, postgresql: postgres.Cluster) -> None:
     url = postgresql.database()
-    said = init(folder, "--database", url, "--log", "public/log")
-    assert "postgresql://assay:***@" in said
-    assert postgres.PASSWORD not in said
+    printed = init(folder, "--database", url, "--log", "public/log")
+    assert "postgresql://assay:***@" in printed
+    assert postgres.PASSWORD not in printed
     assert (folder / "public/log/checkpoint").exists()
     assert not list(folder.glob("*.db"))
     assert config.read(folder).place == url
@@ -159,21 +159,21 @@ def test_a_wrong_file_is_refused_with_its_line(tmp_path: Path, text: str | None,
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    for said in (
+    for settings in (
         Config(tmp_path, ORIGIN, str(KEY), 'a "name".db', "täler", "log"),
         Config(tmp_path, ORIGIN, str(KEY), "postgresql://me@db/ledger"),
     ):
-        assert config.write(said) == tmp_path / "ledger.toml"
-        assert config.read(tmp_path) == said
+        assert config.write(settings) == tmp_path / "ledger.toml"
+        assert config.read(tmp_path) == settings
         assert config.exists(tmp_path)
     assert config.read(tmp_path).place == "postgresql://me@db/ledger"
     assert config.read(tmp_path).tiles == tmp_path / "log"
 
 
 def test_a_name_is_needed_by_nobody(folder: Path) -> None:
-    said = access.make_ledger(folder, ORIGIN, SIGNER)
-    assert said.signer is None
-    assert config.read(folder) == said
+    settings = access.make_ledger(folder, ORIGIN, SIGNER)
+    assert settings.signer is None
+    assert config.read(folder) == settings
 
 
 # add, list, check
@@ -186,9 +186,9 @@ def test_add_and_list(folder: Path, tmp_path: Path) -> None:
     assert (
         output("evidence", "add", folder, *paths[:1], columns=200) == f"{paths[0]}: 4 new, 0 known\n4 records added by 1 batch.\n"
     )
-    said = output("evidence", "add", folder, *paths, columns=200)
-    assert said.splitlines()[0] == f"{paths[0]}: 0 new, 4 known"
-    assert said.splitlines()[-1] == "20 records added by 6 batches."
+    printed = output("evidence", "add", folder, *paths, columns=200)
+    assert printed.splitlines()[0] == f"{paths[0]}: 0 new, 4 known"
+    assert printed.splitlines()[-1] == "20 records added by 6 batches."
     again = files(tmp_path, *ledger_kit.records(validators=[V2], outcome="fail"))
     added = run("evidence", "add", folder, *again, columns=200)
     assert "4 new, 0 known, 4 in conflict with an earlier one" in added.stdout
@@ -199,11 +199,11 @@ def test_add_and_list(folder: Path, tmp_path: Path) -> None:
     assert listed.splitlines()[-1] == "28 records in 7 batches."
     assert len(listed.splitlines()) == 2 + 7 + 1
     assert cli_kit.narrow(output("evidence", "list", folder, columns=80))
-    one = output("evidence", "list", folder, "--validator", V1, "--epoch", "3", columns=200)
-    assert one.splitlines()[-1] == "4 records in 1 batch."
-    assert " val-1 " in one
-    assert V1 not in one  # a long key is read by its name
-    assert output("evidence", "list", folder, "--validator", "val-1", "--epoch", "3", columns=200) == one
+    filtered = output("evidence", "list", folder, "--validator", V1, "--epoch", "3", columns=200)
+    assert filtered.splitlines()[-1] == "4 records in 1 batch."
+    assert " val-1 " in filtered
+    assert V1 not in filtered  # a long key is read by its name
+    assert output("evidence", "list", folder, "--validator", "val-1", "--epoch", "3", columns=200) == filtered
     assert output("evidence", "list", folder, "--epoch", "9") == "There is no such evidence.\n"
 
 
@@ -236,12 +236,12 @@ def test_conflicts_are_listed(folder: Path, tmp_path: Path) -> None:
     assert output("evidence", "list", folder, "--conflicts") == "No record contradicts an earlier one.\n"
     for changes in ({}, {"outcome": "fail", "image": "sha256:x"}, {"trial": 2}, {"trial": 2, "outcome": "error"}):
         run("evidence", "add", folder, *files(tmp_path, kit.trial_record(**changes)))
-    said = output("evidence", "list", folder, "--conflicts", columns=200)
-    assert "2 records contradict an earlier one. The earlier one counts; the later one is only stored." in said
-    assert re.search(r"m1 +t1 +image –, outcome pass, seq 1 +image sha256:x, outcome fail, seq 2", said)
-    assert re.search(r"m1 +t1 trial 2 +outcome pass, seq 3 +outcome error, seq 4", said)
-    found = [json.loads(line) for line in output("evidence", "list", folder, "--conflicts", "--json").splitlines()]
-    assert [(one["first"]["seq"], one["later"]["seq"]) for one in found] == [(1, 2), (3, 4)]
+    printed = output("evidence", "list", folder, "--conflicts", columns=200)
+    assert "2 records contradict an earlier one. The earlier one counts; the later one is only stored." in printed
+    assert re.search(r"m1 +t1 +image –, outcome pass, seq 1 +image sha256:x, outcome fail, seq 2", printed)
+    assert re.search(r"m1 +t1 trial 2 +outcome pass, seq 3 +outcome error, seq 4", printed)
+    conflicts = [json.loads(line) for line in output("evidence", "list", folder, "--conflicts", "--json").splitlines()]
+    assert [(conflict["first"]["seq"], conflict["later"]["seq"]) for conflict in conflicts] == [(1, 2), (3, 4)]
     none = ("evidence", "list", folder, "--conflicts", "--validator", V2)
     assert output(*none) == "No record contradicts an earlier one.\n"
     assert output(*none, "--json") == ""
@@ -254,10 +254,10 @@ def test_a_conflict_of_another_kind(tmp_path: Path, kind: str, about: str) -> No
     init(folder)
     for changes in ({}, {"observed_at": "2026-11-02T11:00:00Z"} if kind != "rubric" else {"checks": {"c1": False}}):
         run("evidence", "add", folder, *files(tmp_path, small_folder.record(kind, validator=V1, **changes)))
-    said = output("evidence", "list", folder, "--conflicts", columns=200)
-    assert about in said
-    assert "1 record contradicts" in said
-    assert kind != "rubric" or '{"c1":false}' in said
+    printed = output("evidence", "list", folder, "--conflicts", columns=200)
+    assert about in printed
+    assert "1 record contradicts" in printed
+    assert kind != "rubric" or '{"c1":false}' in printed
 
 
 def test_one_that_is_refused_does_not_stop_the_others(folder: Path, tmp_path: Path) -> None:
@@ -266,8 +266,8 @@ def test_one_that_is_refused_does_not_stop_the_others(folder: Path, tmp_path: Pa
     bad = tmp_path / "bad.batch"
     bad.write_bytes(good[1].read_bytes().replace(b'"pass"', b'"fail"'))
     done = run("evidence", "add", folder, good[0], bad, good[2], columns=10_000, code=2)
-    told = "8 records added by 2 batches; 1 refused."
-    assert done.stdout == f"{good[0]}: 4 new, 0 known\n{good[2]}: 4 new, 0 known\n{told}\n"
+    summary = "8 records added by 2 batches; 1 refused."
+    assert done.stdout == f"{good[0]}: 4 new, 0 known\n{good[2]}: 4 new, 0 known\n{summary}\n"
     assert done.stderr.startswith(f"error: {bad}")
     assert output("ledger", "check", folder).startswith("8 records in 2 batches,")
 
@@ -283,8 +283,8 @@ def test_a_damaged_database_is_told(folder: Path, tmp_path: Path) -> None:
     with store.open(folder / "ledger.db"):
         kit.sql(folder / "ledger.db", "PRAGMA wal_checkpoint(TRUNCATE)")
     kit.sql(folder / "ledger.db", "DROP TRIGGER records_no_update; UPDATE records SET conflict = 1 WHERE seq = 3;")
-    said = refused("ledger", "check", folder, code=1)
-    assert "the count of conflicts changed: 0 was expected, 1 is there; restore it" in said
+    refusal = refused("ledger", "check", folder, code=1)
+    assert "the count of conflicts changed: 0 was expected, 1 is there; restore it" in refusal
 
 
 def test_migrate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,9 +21,9 @@ def ledger(database: str) -> Store:
     return store.create(database, kit.META)
 
 
-def add(ledger: Store, *found: dict[str, Any], task_set: str | None = None) -> Accepted:
+def add(ledger: Store, *records: dict[str, Any], task_set: str | None = None) -> Accepted:
     with ledger.writing() as tx:
-        return tx.add_batch(kit.signed(*found, task_set=task_set))
+        return tx.add_batch(kit.signed(*records, task_set=task_set))
 
 
 def flagged(ledger: Store) -> list[tuple[int, int]]:
@@ -44,7 +44,7 @@ def test_the_first_counts_and_a_later_different_one_is_flagged(ledger: Store) ->
             assert [conflict.record.seq for conflict in view.conflicts(4)] == []
             assert [conflict.record.seq for conflict in view.conflicts(3, 3)] == [2, 3]
             among = {seqs: view.conflicts_among(*seqs) for seqs in ((1, 4, 9), (1, 4, 1), (3, 3, 9), (4, 4, 9))}
-        assert [(count, [(one.record.seq, one.first.seq) for one in some]) for count, some in among.values()] == [
+        assert [(count, [(conflict.record.seq, conflict.first.seq) for conflict in some]) for count, some in among.values()] == [
             (2, [(2, 1), (3, 1)]),
             (2, [(2, 1)]),
             (1, [(3, 1)]),
@@ -60,8 +60,8 @@ def test_a_new_result_where_the_first_is_too_old_to_count_is_no_conflict(ledger:
                 batch_ = kit.signed(kit.trial_record(epoch=epoch, outcome=outcome))
                 assert tx.add_batch(batch_, age=2).conflicting == conflicting, epoch
         with ledger.reading() as view:
-            found = [(conflict.record.seq, conflict.first.seq) for conflict in view.conflicts(age=2)]
-            assert found == [(2, 1), (3, 2), (4, 3)]
+            pairs = [(conflict.record.seq, conflict.first.seq) for conflict in view.conflicts(age=2)]
+            assert pairs == [(2, 1), (3, 2), (4, 3)]
             assert view.conflicting(2) == {2: 1, 3: 1, 4: 1}
             assert view.conflicts_among(4, 4, 9, age=1) == (0, [])
         assert flagged(ledger) == [(2, 1), (3, 1), (4, 1)]
@@ -80,7 +80,7 @@ def test_a_new_result_on_a_new_task_set_is_no_conflict(ledger: Store) -> None:
         assert add(ledger, kit.trial_record(participant="m2", outcome="pass"), task_set=B).conflicting == 0  # as the first of all
         with ledger.reading() as view:
             assert view.conflicting() == {3: 1, 4: 1}
-            assert [(one.record.seq, one.first.seq) for one in view.conflicts_among(4, 4, 9)[1]] == [(4, 2)]
+            assert [(conflict.record.seq, conflict.first.seq) for conflict in view.conflicts_among(4, 4, 9)[1]] == [(4, 2)]
             assert view.conflicts_among(2, 2, 9) == (0, [])
         audited = audit.audit(ledger)
         assert (audited.records, audited.conflicts) == (4, 2)
@@ -156,10 +156,10 @@ def test_slots_that_share_their_bytes_are_told_apart(ledger: Store, monkeypatch:
         assert add(ledger, *kit.trials([1], outcome="fail"), *kit.trials([7])) == Accepted(2, 0, 1, 4, 5)
         assert add(ledger, *kit.trials([0])) == Accepted(0, 1)
         with ledger.reading() as view:
-            found = list(view.conflicts())
-            assert len(found) == 1
-            assert b'"t1"' in found[0].first.body
-            assert b'"t1"' in found[0].record.body
+            conflicts = list(view.conflicts())
+            assert len(conflicts) == 1
+            assert b'"t1"' in conflicts[0].first.body
+            assert b'"t1"' in conflicts[0].record.body
 
 
 def test_many_slots_are_looked_up(ledger: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,15 +174,15 @@ def test_a_run_that_has_no_record_is_not_looked_up_slot_by_slot(ledger: Store, m
     monkeypatch.setattr(slots, "FEW", 2)
     with ledger:
         first, other = kit.trials(range(8)), kit.trials(range(8), submission="s2", outcome="fail")
-        for found in (first, other, [*first, *other[:4]]):
-            there = [slot_of(record(row)) for row in found]
+        for trials in (first, other, [*first, *other[:4]]):
+            there = [slot_of(record(row)) for row in trials]
             with ledger.reading() as view:
                 known = slots.candidates(view._connection, there)
             monkeypatch.setattr(slots, "FEW", 10**6)
             with ledger.reading() as view:
                 assert slots.candidates(view._connection, there) == known
             monkeypatch.setattr(slots, "FEW", 2)
-            add(ledger, *found)
+            add(ledger, *trials)
         assert len(known) == 12
 
 
@@ -210,10 +210,10 @@ def test_a_conflict_changes_nothing_of_the_settlement(tmp_path: Path) -> None:
 @pytest.mark.no_cover
 @pytest.mark.parametrize("seed", range(5))
 def test_the_order_of_arrival_is_irrelevant_where_nothing_conflicts(tmp_path: Path, seed: int) -> None:
-    found = [one for epoch in (1, 2, 3) for one in ledger_kit.records(epoch=epoch, trial=epoch)]
-    shuffled = random.Random(seed).sample(found, len(found))
+    records = [record for epoch in (1, 2, 3) for record in ledger_kit.records(epoch=epoch, trial=epoch)]
+    shuffled = random.Random(seed).sample(records, len(records))
     digests = []
-    for name, some in (("in order", [found]), ("shuffled", [shuffled[:11], shuffled[11:12], shuffled[12:]])):
+    for name, some in (("in order", [records]), ("shuffled", [shuffled[:11], shuffled[11:12], shuffled[12:]])):
         place = ledger_kit.ledger_folder(tmp_path / name, scheme_toml=small_folder.SCHEME + "trials = 3\n")
         for part in some:
             ledger_kit.add(place, part)

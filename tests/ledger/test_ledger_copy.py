@@ -31,13 +31,13 @@ NOW = "2026-11-28T05:00:00Z"
 def place(tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A competition with two receipts and standing rows on either database, and evidence of a third epoch."""
     monkeypatch.setattr(standing, "MANY", 0)
-    made = ledger_kit.ledger_folder(tmp_path / "small", database=database)
+    folder = ledger_kit.ledger_folder(tmp_path / "small", database=database)
     for epoch in (3, 4):
-        ledger_kit.add(made, ledger_kit.records(epoch=epoch, trial=epoch - 2))
-        with ledger_kit.opened(made) as ledger:
+        ledger_kit.add(folder, ledger_kit.records(epoch=epoch, trial=epoch - 2))
+        with ledger_kit.opened(folder) as ledger:
             settling.settle(ledger, SIGNER, epoch)
-    ledger_kit.add(made, ledger_kit.records(epoch=5, trial=3))
-    return made
+    ledger_kit.add(folder, ledger_kit.records(epoch=5, trial=3))
+    return folder
 
 
 @pytest.fixture
@@ -60,8 +60,8 @@ def rows(place: str, beside: MetaData = store.NO_TABLES) -> dict[str, list[tuple
         every = {}
         for table in (*SCHEMA.sorted_tables, *beside.sorted_tables):
             columns = tables.ROW if table is tables.records else table.c
-            found = [tuple(row) for row in view._connection.execute(select(*columns))]
-            every[table.name] = sorted(row for row in found if row[0] not in ("home", "former_home"))
+            fetched = [tuple(row) for row in view._connection.execute(select(*columns))]
+            every[table.name] = sorted(row for row in fetched if row[0] not in ("home", "former_home"))
         return every
 
 
@@ -86,7 +86,7 @@ def test_a_copy_has_every_row_and_goes_on_when_it_is_adopted(place: Path, target
     copied = copy(place, target, now=NOW, beside=beside)
     before = rows(old, beside)
     assert rows(target, beside) == before
-    assert {name: table.rows for name, table in copied.tables.items()} == {name: len(found) for name, found in before.items()}
+    assert {name: table.rows for name, table in copied.tables.items()} == {name: len(rows) for name, rows in before.items()}
     assert (copied.tables["records"].rows, copied.tables["receipts"].rows, len(before["standing"]) > 0) == (36, 2, True)
     with ledger_kit.opened(place) as ledger:
         assert copied.log == {"size": 2, "root": f"sha256:{ledger.log.root(2).hex()}"}
@@ -111,11 +111,11 @@ def test_a_copy_has_every_row_and_goes_on_when_it_is_adopted(place: Path, target
 
 
 def test_the_command_copies_and_says_by_which_digest(place: Path, target: str) -> None:
-    told = json.loads(output("ledger", "copy", place, target, "--json"))
+    document = json.loads(output("ledger", "copy", place, target, "--json"))
     with store.open(target) as ledger, ledger.reading() as view:
         there = copying.digest_tables(view._connection, copying.tables_of(view._connection, store.NO_TABLES))
-    assert told["digest"] == copying.digest_of(there)
-    assert told["tables"]["records"] == {"rows": 36, "digest": there["records"].digest}
+    assert document["digest"] == copying.digest_of(there)
+    assert document["tables"]["records"] == {"rows": 36, "digest": there["records"].digest}
     assert (
         "exists, and nothing is" in refused("ledger", "copy", place, target)
         if "://" not in target
@@ -142,14 +142,14 @@ def test_a_ledger_that_somebody_writes_to_meanwhile_is_not_copied(place: Path, t
     for table, act in {"batches": more_evidence, "standing": other_standing_rows}.items():
         todo = [act]
 
-        def told(name: str, _rows: int, todo: list[Callable[[], None]] = todo) -> None:
+        def interfere(name: str, _rows: int, todo: list[Callable[[], None]] = todo) -> None:
             if name == "standing, read again" and todo:  # the copy is whole, and not committed
                 todo.pop()()
 
         with pytest.raises(
             StoreError, match=f"somebody wrote to the table '{table}' meanwhile, so nothing was copied; stop every"
         ):
-            copy(place, target, now=NOW, progress=told)
+            copy(place, target, now=NOW, progress=interfere)
         assert not todo
         assert is_empty(target)
 
@@ -157,12 +157,12 @@ def test_a_ledger_that_somebody_writes_to_meanwhile_is_not_copied(place: Path, t
 def test_a_copy_that_is_interrupted_leaves_nothing(place: Path, target: str) -> None:
     for at in ("records", "meta", "records, read again"):
 
-        def told(name: str, _rows: int, at: str = at) -> None:
+        def interrupt(name: str, _rows: int, at: str = at) -> None:
             if name == at:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            copy(place, target, now=NOW, progress=told)
+            copy(place, target, now=NOW, progress=interrupt)
         assert is_empty(target)
     copy(place, target, now=NOW)
     assert rows(target) == rows(config.read(place).place)
@@ -232,23 +232,26 @@ def test_an_interrupted_copy_leaves_no_cursor_open(
 ) -> None:
     place = ledger_kit.ledger_folder(tmp_path / "small", database=postgresql.database())
     ledger_kit.add(place, ledger_kit.records())
-    cursors, made = list[psycopg.ServerCursor[Any]](), psycopg.ServerCursor.__init__
+    cursors, init_cursor = list[psycopg.ServerCursor[Any]](), psycopg.ServerCursor.__init__
 
     def note(self: psycopg.ServerCursor[Any], *arguments: Any, **options: Any) -> None:
-        made(self, *arguments, **options)
+        init_cursor(self, *arguments, **options)
         cursors.append(self)
 
     monkeypatch.setattr(psycopg.ServerCursor, "__init__", note)
     monkeypatch.setattr(copying, "COPY_ROWS", 5)
     for at in ("records", "records, read again"):
 
-        def told(name: str, rows: int, at: str = at) -> None:
+        def interrupt(name: str, rows: int, at: str = at) -> None:
             if (name, rows) == (at, 5):  # in the middle of the table
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):  # the traceback is kept, and with it everything that was going on
             copy(
-                place, postgresql.database() if at == "records, read again" else str(tmp_path / "copy.db"), now=NOW, progress=told
+                place,
+                postgresql.database() if at == "records, read again" else str(tmp_path / "copy.db"),
+                now=NOW,
+                progress=interrupt,
             )
         assert cursors
         assert all(cursor.closed for cursor in cursors)
@@ -274,15 +277,15 @@ def test_a_database_that_restarts_in_the_middle_of_a_copy(
     target = str(tmp_path / "copy.db") if crashes == "source" else on_server
     ledger_kit.add(place, ledger_kit.records())
 
-    def told(name: str, _rows: int) -> None:
+    def crash(name: str, _rows: int) -> None:
         if name == at and todo:
             todo.pop().restart(postgres.CRASH)
 
     if crashes == "source" and at != "records":  # everything was read, and is compared once more before the copy is kept
-        copy(place, target, now=NOW, progress=told)
+        copy(place, target, now=NOW, progress=crash)
     else:
         with pytest.raises(store.DatabaseUnreachable, match="the server does not answer, or ended the connection") as error:
-            copy(place, target, now=NOW, progress=told)
+            copy(place, target, now=NOW, progress=crash)
         assert str(error.value.file) == store.shown(on_server)
         assert is_empty(target)
         copy(place, target, now=NOW)

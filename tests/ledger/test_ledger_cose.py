@@ -42,18 +42,18 @@ def root_of(entry: bytes, proof: bytes) -> bytes:
     """The root that an inclusion proof leads to, by the steps of RFC 9162, 2.1.3.2."""
     size, index, path = cbor2.loads(proof)
     assert index < size
-    found, last = sha256(b"\x00" + entry).digest(), size - 1
+    digest, last = sha256(b"\x00" + entry).digest(), size - 1
     for hash_ in path:
         assert last > 0
         if index % 2 or index == last:
-            found = sha256(b"\x01" + hash_ + found).digest()
+            digest = sha256(b"\x01" + hash_ + digest).digest()
             while index % 2 == 0 and index:
                 index, last = index >> 1, last >> 1
         else:
-            found = sha256(b"\x01" + found + hash_).digest()
+            digest = sha256(b"\x01" + digest + hash_).digest()
         index, last = index >> 1, last >> 1
     assert last == 0
-    return found
+    return digest
 
 
 def checked(receipt: bytes, entry: bytes) -> dict[int, Any]:
@@ -112,12 +112,12 @@ def test_the_commands_write_the_same(place: Path, tmp_path: Path) -> None:
     for name, make in (("cose", cose_receipt), ("scitt", scitt_statement)):
         with opened(place) as ledger:
             wanted = make(ledger, 5, SIGNER)
-        said = run("export", name, place, "5", "--key", signer, "-o", tmp_path / name, columns=200).stdout
+        printed = run("export", name, place, "5", "--key", signer, "-o", tmp_path / name, columns=200).stdout
         assert (tmp_path / name).read_bytes() == wanted
-        assert f"{len(wanted):,} bytes" in said
-        assert str(KEY) in said
-        told = json.loads(run("export", name, place, "5", "--key", signer, "-o", tmp_path / name, "--json").stdout)
-        assert told == {"bytes": len(wanted), "epoch": 5, "file": str(tmp_path / name), "key": str(KEY)}
+        assert f"{len(wanted):,} bytes" in printed
+        assert str(KEY) in printed
+        document = json.loads(run("export", name, place, "5", "--key", signer, "-o", tmp_path / name, "--json").stdout)
+        assert document == {"bytes": len(wanted), "epoch": 5, "file": str(tmp_path / name), "key": str(KEY)}
         assert "which key signs for the log" in refused("export", name, place, "5", "-o", tmp_path / name)
 
 

@@ -36,11 +36,11 @@ def test_the_example_of_the_specification_is_read() -> None:
 
 
 def test_a_cosignature_signs_its_time_and_the_whole_text() -> None:
-    made = base64.b64decode(line("w1", 1679315147).split(" ")[2])
+    cosignature = base64.b64decode(line("w1", 1679315147).split(" ")[2])
     key = SIGNERS["w1"].public
-    assert made[:4] == hashlib.sha256(b"example.net/w1\n\x04" + key.raw).digest()[:4]
-    assert made[4:12] == (1679315147).to_bytes(8, "big")
-    assert key.verifies(made[12:], b"cosignature/v1\ntime 1679315147\n" + TEXT.encode())
+    assert cosignature[:4] == hashlib.sha256(b"example.net/w1\n\x04" + key.raw).digest()[:4]
+    assert cosignature[4:12] == (1679315147).to_bytes(8, "big")
+    assert key.verifies(cosignature[12:], b"cosignature/v1\ntime 1679315147\n" + TEXT.encode())
 
 
 def test_cosignatures_are_read_with_their_times() -> None:
@@ -194,13 +194,13 @@ ALL = "".join(f"witness {name} {key} https://{name}.example.net/\n" for name, ke
 
 def test_a_policy_is_read(tmp_path: Path) -> None:
     text = f"# ours\n\n \tlog {KEY} https://example.org/log\n{ALL}\tgroup two 2  w1\tw2 w3 \nquorum two\n"
-    found = policy(tmp_path, text)
-    assert found.logs == (KEY,)
-    assert found.urls == {KEY.name: "https://example.org/log"}
-    assert {name: witness.key for name, witness in found.witnesses.items()} == WITNESSES
-    assert found.witnesses["w2"].url == "https://w2.example.net/"
-    assert (found.groups, found.quorum) == ({"two": (2, ("w1", "w2", "w3"))}, "two")
-    assert found.keys() == [*WITNESSES.values()]
+    parsed = policy(tmp_path, text)
+    assert parsed.logs == (KEY,)
+    assert parsed.urls == {KEY.name: "https://example.org/log"}
+    assert {name: witness.key for name, witness in parsed.witnesses.items()} == WITNESSES
+    assert parsed.witnesses["w2"].url == "https://w2.example.net/"
+    assert (parsed.groups, parsed.quorum) == ({"two": (2, ("w1", "w2", "w3"))}, "two")
+    assert parsed.keys() == [*WITNESSES.values()]
 
 
 @pytest.mark.parametrize(
@@ -282,9 +282,9 @@ def test_thirty_two_of_each_are_taken(tmp_path: Path) -> None:
     text = "".join(f"log {LogKey(raw, f'example.org/{at}')}\n" for at, raw in enumerate(several))
     text += "".join(f"witness w{at} {WitnessKey(f'w{at}', ED25519, raw)}\n" for at, raw in enumerate(several))
     text += "".join(f"group g{at} any w{at}\n" for at in range(32))
-    found = policy(tmp_path, f"{text}group all all {' '.join(f'g{at}' for at in range(32))}\nquorum all\n")
-    assert found.reached({f"w{at}" for at in range(32)})
-    assert not found.reached({f"w{at}" for at in range(31)})
+    parsed = policy(tmp_path, f"{text}group all all {' '.join(f'g{at}' for at in range(32))}\nquorum all\n")
+    assert parsed.reached({f"w{at}" for at in range(32)})
+    assert not parsed.reached({f"w{at}" for at in range(31)})
 
 
 def test_a_checkpoint_is_checked_against_a_policy(tmp_path: Path) -> None:

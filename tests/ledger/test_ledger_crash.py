@@ -31,8 +31,8 @@ SERIES = {"sqlite": 14, "postgresql": 6}
 
 @pytest.fixture(scope="module")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
-    with crash_kit.warm(tmp_path_factory.mktemp("warm")) as made:
-        yield made
+    with crash_kit.warm(tmp_path_factory.mktemp("warm")) as process:
+        yield process
 
 
 def kind_of(database: str) -> str:
@@ -79,10 +79,10 @@ def test_a_log_that_is_killed_where_a_tile_fills(warm: Warm, tmp_path: Path) -> 
     Log.create(before, KEY, crash_work.checkpoint(0)).publish(crash_work.checkpoint(254), 0, crash_work.entries(254))
     step, killed = 1, True
     while killed:
-        place, told, seen = (tmp_path / f"{step}-{name}" for name in ("log", "told", "seen"))
+        place, acknowledged, seen = (tmp_path / f"{step}-{name}" for name in ("log", "told", "seen"))
         shutil.copytree(before, place)
-        killed = warm.killed(crash_work.publish, place, told, step, 258)
-        warm.ask(crash_look.look_at_log, place, told, seen, 258)
+        killed = warm.killed(crash_work.publish, place, acknowledged, step, 258)
+        warm.ask(crash_look.look_at_log, place, acknowledged, seen, 258)
         step += depth(37, 11)
     assert step > 100
 

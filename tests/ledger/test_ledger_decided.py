@@ -26,7 +26,7 @@ SCHEME = (
 OUTCOMES = {"m1": "pass", "m2": "fail"}
 
 
-def made(strategy: str, left: Mapping[tuple[str, str], int]) -> Callable[[Path], None]:
+def maker(strategy: str, left: Mapping[tuple[str, str], int]) -> Callable[[Path], None]:
     """A ledger with an epoch in which trials are left: (validator, participant) → how many of two."""
 
     def make(place: Path) -> None:
@@ -54,7 +54,7 @@ def place(tmp_path: Path) -> Path:
     """Nobody's last trials of the second matter: it failed the others, and the first passed all."""
     key = ("decided", "behind")
     left = {(name, "m2"): 1 for name in (V1, V2, V3)}
-    return ledger_kit.once(tmp_path / "small", key, made("winner-takes-all", left))
+    return ledger_kit.once(tmp_path / "small", key, maker("winner-takes-all", left))
 
 
 def test_a_decided_epoch_is_computed_again_from_its_bundle(place: Path, tmp_path: Path) -> None:
@@ -64,8 +64,8 @@ def test_a_decided_epoch_is_computed_again_from_its_bundle(place: Path, tmp_path
     assert report.checked[-1].what.startswith("no outcome of 3 missing trials could change a rank, a tier or a weight: sha256:")
     assert report.settlement is not None
     assert report.checked[-1].what.endswith(assay.open(place).decided(3).digest)
-    said = output("verify", folder, "--key", str(KEY), "--until", "paid")
-    assert "no outcome of 3 missing trials could change what anybody is paid" in " ".join(said.split())
+    printed = output("verify", folder, "--key", str(KEY), "--until", "paid")
+    assert "no outcome of 3 missing trials could change what anybody is paid" in " ".join(printed.split())
     with pytest.raises(BadInput, match="--until"):
         verify(_joint(tmp_path), until="paid")
     assert "does not go with --all" in refused("verify", folder, "--all", "--until", "paid")
@@ -87,10 +87,10 @@ def test_what_could_still_be_paid_is_refused(tmp_path: Path) -> None:
     ):
         place = tmp_path / str(number)
         place.mkdir()
-        made(strategy, left)(place)
-        with pytest.raises(Refused, match=r"missing trials? could change it") as found:
+        maker(strategy, left)(place)
+        with pytest.raises(Refused, match=r"missing trials? could change it") as error:
             verify(exported(place, tmp_path / f"epoch-{number}"), key=str(KEY), until="paid")
-        assert (found.value.stage, found.value.found) == ("decided", why)
+        assert (error.value.stage, error.value.found) == ("decided", why)
 
 
 def test_without_a_bundle_it_is_said_that_nothing_was_looked_at(place: Path, tmp_path: Path) -> None:

@@ -55,8 +55,8 @@ def refused(kind: type[AssayError], file: Path, *words: str) -> Callable[[Callab
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    with mounted(tmp_path / "disk", "2m") as made:
-        yield made
+    with mounted(tmp_path / "disk", "2m") as mount:
+        yield mount
 
 
 @pytest.fixture
@@ -72,8 +72,8 @@ def apart(disk: Path, tmp_path: Path) -> Path:
 def test_a_log_without_room_is_made_up_for(apart: Path, disk: Path) -> None:
     with filled(disk):
         first = disk / "log/tile/entries/000.p/1"
-        said = refused(BadInput, first, FULL, "epoch 3 is settled", "only the log lacks it")
-        assert "`assay ledger check`" in said(lambda: settle(apart, 3))
+        refusal_of = refused(BadInput, first, FULL, "epoch 3 is settled", "only the log lacks it")
+        assert "`assay ledger check`" in refusal_of(lambda: settle(apart, 3))
         refused(BadInput, first, FULL)(lambda: settled(apart))
         whole = Log(disk / "log", KEY)
         whole.check()
@@ -202,9 +202,9 @@ def test_damage_to_the_log_is_named_and_mended_from_the_database(
     how(log / name, place)
     damaged = cli_kit.files_under(log)
     refused(BadInput, log / name)(lambda: settle(place, 6))
-    said = cli_kit.refused("ledger", "check", place)
-    assert said.startswith(str(log / name))
-    assert "move the log's folder away" in said
+    refusal = cli_kit.refused("ledger", "check", place)
+    assert refusal.startswith(str(log / name))
+    assert "move the log's folder away" in refusal
     assert cli_kit.files_under(log) == damaged
     with closing(sqlite3.connect(place / "ledger.db")) as database:
         assert database.execute("SELECT count(*) FROM receipts").fetchone() == (3,)
@@ -230,8 +230,8 @@ def test_a_log_whose_folder_is_empty_is_not_taken_for_one_that_is_gone(three: Pa
     place = ledger_kit.copied(three, tmp_path / "small")
     shutil.rmtree(place / "log")
     (place / "log").mkdir()  # as where a disk is not mounted
-    said = cli_kit.refused("ledger", "check", place)
-    assert said.startswith(f"{place / 'log/checkpoint'}: no such file")
+    refusal = cli_kit.refused("ledger", "check", place)
+    assert refusal.startswith(f"{place / 'log/checkpoint'}: no such file")
     (place / "log").rmdir()
     (place / "log").symlink_to(tmp_path / "nowhere")
     assert "no such file" in cli_kit.refused("ledger", "check", place)
@@ -240,9 +240,9 @@ def test_a_log_whose_folder_is_empty_is_not_taken_for_one_that_is_gone(three: Pa
 def test_a_log_that_is_gone_before_the_first_receipt_is_made_by_init(tmp_path: Path) -> None:
     place = ledger_kit.ledger_folder(tmp_path / "small")
     shutil.rmtree(place / "log")
-    said = cli_kit.refused("ledger", "check", place)
-    assert "no receipt from which to make it again; only the machine that settles has it" in said
-    assert "move ledger.toml away and run `assay ledger init` again" in said
+    refusal = cli_kit.refused("ledger", "check", place)
+    assert "no receipt from which to make it again; only the machine that settles has it" in refusal
+    assert "move ledger.toml away and run `assay ledger init` again" in refusal
     (place / "ledger.toml").unlink()
     access.make_ledger(place, ORIGIN, SIGNER)
     assert "0 receipts in the log" in cli_kit.output("ledger", "check", place)
@@ -312,8 +312,8 @@ def test_a_log_that_cannot_be_written_after_the_settlement(tmp_path: Path) -> No
     place = ledger_kit.ledger_folder(tmp_path / "small")
     ledger_kit.add(place, ledger_kit.records())
     (place / "log/tile").touch()
-    said = refused(BadInput, place / "log/tile", "cannot be made", "epoch 3 is settled", "only the log lacks it")
-    said(lambda: settle(place, 3))
+    refusal_of = refused(BadInput, place / "log/tile", "cannot be made", "epoch 3 is settled", "only the log lacks it")
+    refusal_of(lambda: settle(place, 3))
     (place / "log/tile").unlink()
     assert "1 receipt in the log" in cli_kit.output("ledger", "check", place)
 

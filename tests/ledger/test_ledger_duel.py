@@ -39,7 +39,7 @@ def trials(epoch: int, who: str, submission: str, passes: int) -> list[Json]:
     ]
 
 
-def made(place: Path) -> Path:
+def build(place: Path) -> Path:
     ledger_kit.ledger_folder(place, scheme_toml=SCHEME)
     others = [trial | {"validator": ledger_kit.V2} for trial in trials(3, "m1", "s1", 0)]  # accepted first, and not asked for
     ledger_kit.add(place, [*trials(3, "m2", "s2", 1), *others])
@@ -57,14 +57,14 @@ def settle(place: Path, epoch: int) -> None:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    return ledger_kit.once(tmp_path / "small", ("duel",), made)
+    return ledger_kit.once(tmp_path / "small", ("duel",), build)
 
 
 def receipt(place: Path, epoch: int) -> str:
     with ledger_kit.opened(place) as ledger, ledger.counted() as view:
-        found = view.receipt(epoch)
-        assert found is not None
-        return found.digest
+        stored = view.receipt(epoch)
+        assert stored is not None
+        return stored.digest
 
 
 def document(place: Path) -> Json:

@@ -22,11 +22,11 @@ Json = dict[str, Any]
 def place(tmp_path: Path) -> Path:
     """Epoch 3 is settled and exported: m1 fails t2 at two validators; epoch 4 is open."""
     place = ledger_kit.ledger_folder(tmp_path / "small")
-    found = ledger_kit.records()
-    for one in found:
-        if (one["participant"], one["task"]) == ("m1", "t2") and one["validator"] in (V1, V2):
-            one["outcome"] = "fail" if one["validator"] == V1 else "timeout"
-    ledger_kit.add(place, found)
+    records = ledger_kit.records()
+    for record in records:
+        if (record["participant"], record["task"]) == ("m1", "t2") and record["validator"] in (V1, V2):
+            record["outcome"] = "fail" if record["validator"] == V1 else "timeout"
+    ledger_kit.add(place, records)
     with ledger_kit.opened(place) as ledger:
         settling.settle(ledger, SIGNER)
         bundle.export(ledger, 3, place / "epoch-3")
@@ -34,21 +34,21 @@ def place(tmp_path: Path) -> Path:
     return place
 
 
-def told(*words: str | Path) -> Json:
-    found: Json = json.loads(output("explain", *words, "--json"))
-    return found
+def explained(*words: str | Path) -> Json:
+    story: Json = json.loads(output("explain", *words, "--json"))
+    return story
 
 
 def chapter(story: Json, name: str) -> Json:
-    return next(one for one in story["chapters"] if one["name"] == name)
+    return next(part for part in story["chapters"] if part["name"] == name)
 
 
 def test_the_failed_tasks_are_named_from_the_ledgers_records(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    failed = chapter(told(place, "m1"), "failed")
+    failed = chapter(explained(place, "m1"), "failed")
     assert [row["task"] for row in failed["facts"]["tasks"]] == ["t2"]
     assert failed["table"]["rows"] == [["t2", "1 of 3", "val-2 (out of time), val-1"]]
     monkeypatch.setattr(eligible, "MANY", 0)  # counted as columns: the settlement has only sums
-    assert chapter(told(place, "m1"), "failed") == failed
+    assert chapter(explained(place, "m1"), "failed") == failed
 
 
 def test_one_pass_finds_the_records_of_every_participant(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,11 +56,11 @@ def test_one_pass_finds_the_records_of_every_participant(place: Path, monkeypatc
     with ledger_kit.opened(place) as ledger:
         for epoch in (3, 4):
             settlement = settling.draft(ledger, epoch).settlement
-            found = settling.records_by_participant(ledger, settlement)
-            assert sorted(found) == ["m1", "m2"]
-            for key, rows in found.items():
+            by_participant = settling.records_by_participant(ledger, settlement)
+            assert sorted(by_participant) == ["m1", "m2"]
+            for key, rows in by_participant.items():
                 assert [row.seq for row in rows] == [known.seq for known in settling.records_about(ledger, settlement, key)]
-        seqs = sorted(row.seq for rows in found.values() for row in rows)
+        seqs = sorted(row.seq for rows in by_participant.values() for row in rows)
         before = settling.records_by_participant(ledger, settlement, last_seq=seqs[0])
         assert [row.seq for rows in before.values() for row in rows] == seqs[:1], "what came later is left out"
 
@@ -81,7 +81,7 @@ def test_an_open_epoch_beside_what_is_shown_is_said(place: Path) -> None:
 @pytest.mark.no_cover
 @pytest.mark.parametrize("name", ["epoch-3", "columns"])
 def test_an_exported_epoch_is_verified_then_explained(place: Path, name: str) -> None:
-    assert told(place / name, "m1", "--key", KEY) == told(place, "m1")
+    assert explained(place / name, "m1", "--key", KEY) == explained(place, "m1")
     shown = output("explain", place / name, "m1")
     assert narrow(shown)
     assert "Verified first: receipt" in shown
@@ -94,8 +94,8 @@ def test_an_exported_epoch_that_is_not_right_is_not_explained(place: Path) -> No
     path = place / "epoch-3/settlement.json"
     path.write_text(path.read_text().replace('"u16":', '"u16":1', 1))
     assert refused("explain", place / "epoch-3", "m1", code=1).startswith("settlement: ")
-    found = json.loads(run("explain", place / "epoch-3", "m1", "--json", code=1).stdout)
-    assert (found["verified"], found["stage"]) == (False, "settlement")
+    document = json.loads(run("explain", place / "epoch-3", "m1", "--json", code=1).stdout)
+    assert (document["verified"], document["stage"]) == (False, "settlement")
 
 
 def test_what_does_not_go_with_an_exported_epoch(place: Path, tmp_path: Path) -> None:
@@ -121,9 +121,9 @@ def test_trials_that_came_as_batches_are_listed(place: Path) -> None:
 
 
 def test_trials_in_the_lines_of_a_folder_are_listed(tmp_path: Path) -> None:
-    found = [small_folder.record("tests", task=task, participant="m1") for task in ("t1", "t2")]
+    records = [small_folder.record("tests", task=task, participant="m1") for task in ("t1", "t2")]
     small_folder.make(tmp_path / "plain")
-    (tmp_path / "plain/evidence/v1.jsonl").write_text("".join(json.dumps(one) + "\n" for one in found))
+    (tmp_path / "plain/evidence/v1.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     before = output("trials", tmp_path / "plain")
     assert "came as evidence from elsewhere" in " ".join(before.split())
     (tmp_path / "plain/evidence/broken.jsonl").write_text('{"kind": "tests"}\n')
@@ -143,7 +143,7 @@ def test_trials_of_an_exported_epoch_are_listed_by_name(place: Path, name: str) 
     assert "All came as evidence from elsewhere, which says how they ended and no more." in words
     assert f"  assay verify {exported}\n" in shown
     everything = [json.loads(line) for line in output("trials", exported, "--json").splitlines()]
-    assert {one["validator"] for one in everything} == {V1, V2, V3}
+    assert {trial["validator"] for trial in everything} == {V1, V2, V3}
     (exported / "inputs.json").write_text("[]")
     assert "val-2" not in output("trials", exported)
 

@@ -35,14 +35,14 @@ def test_the_receipt_names_the_audit_that_leaves_a_validator_out(place: Path, tm
     assert report.settlement is not None
     for row in report.settlement.document["agreed"]:
         assert [(other["validator"], other["reason"]) for other in row["not_counted"]] == [(LIAR, "audit-failed")]
-    told = [result for result in report.checked if result.stage == "audit"]
-    assert [result.done for result in told] == [True]  # the export has the audit
-    assert f"{LIAR} is left out" in told[0].what
-    assert "were false" in told[0].what
+    results = [result for result in report.checked if result.stage == "audit"]
+    assert [result.done for result in results] == [True]  # the export has the audit
+    assert f"{LIAR} is left out" in results[0].what
+    assert "were false" in results[0].what
     assert (where / "audits" / path.name).read_bytes() == path.read_bytes()
     shutil.rmtree(where / "audits")
-    told = [result for result in verify(where, key=str(ledger_kit.KEY)).checked if result.stage == "audit"]
-    assert [(result.done, "not in the bundle" in result.what) for result in told] == [(False, True)]
+    results = [result for result in verify(where, key=str(ledger_kit.KEY)).checked if result.stage == "audit"]
+    assert [(result.done, "not in the bundle" in result.what) for result in results] == [(False, True)]
 
 
 @pytest.mark.parametrize(
@@ -66,5 +66,5 @@ def test_a_mark_without_the_option_is_kept_and_not_looked_at(tmp_path: Path) -> 
     audit_kit.witnessed(place, audit_kit.LEAVES_OUT.replace('failed = "leave-out"\n', ""))
     _, digest = audit_kit.signed_audit(place, lambda trial: trial.validator == LIAR)
     where = audit_kit.marked(place, LIAR, digest, tmp_path / "epoch-4")
-    told = [result for result in verify(where, key=str(ledger_kit.KEY)).checked if result.stage == "audit"]
-    assert [(result.done, "leaves nobody out" in result.what) for result in told] == [(False, True)]
+    results = [result for result in verify(where, key=str(ledger_kit.KEY)).checked if result.stage == "audit"]
+    assert [(result.done, "leaves nobody out" in result.what) for result in results] == [(False, True)]

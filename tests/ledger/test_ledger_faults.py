@@ -204,8 +204,8 @@ def test_a_file_cut_short_is_found(tmp_path: Path) -> None:
 @pytest.fixture
 def server() -> Iterator[postgres.Cluster]:
     """A server for one test alone, which may stop it."""
-    with postgres.cluster() as made:
-        yield made
+    with postgres.cluster() as cluster:
+        yield cluster
 
 
 @pytest.mark.sampled(1)

@@ -95,15 +95,15 @@ def test_an_operator_who_signs_something_else(stage: str, changes: Json, forged:
 
 def test_an_operator_whose_inputs_are_not_normal(forged: Path) -> None:
     for change, words in (
-        (lambda found: found | {"participants": found["participants"][::-1]}, "not in the normalised form"),
-        (lambda found: found | {"participants": []}, "no participant"),
-        (lambda found: found | {"extra": 1}, "there is no field 'extra'"),
-        (lambda found: [found], "not a JSON object"),
+        (lambda inputs: inputs | {"participants": inputs["participants"][::-1]}, "not in the normalised form"),
+        (lambda inputs: inputs | {"participants": []}, "no participant"),
+        (lambda inputs: inputs | {"extra": 1}, "there is no field 'extra'"),
+        (lambda inputs: [inputs], "not a JSON object"),
     ):
-        found = change(json.loads((forged / "inputs.json").read_bytes()))
+        inputs = change(json.loads((forged / "inputs.json").read_bytes()))
         kept = (forged / "inputs.json").read_bytes()
-        (forged / "inputs.json").write_bytes(canonical(found))
-        error = lied(forged, inputs=digest(found))
+        (forged / "inputs.json").write_bytes(canonical(inputs))
+        error = lied(forged, inputs=digest(inputs))
         assert error.stage == "inputs"
         assert words in str(error)
         (forged / "inputs.json").write_bytes(kept)

@@ -78,11 +78,11 @@ def test_a_ledger_of_before_is_at_home_wherever_it_is(tmp_path: Path) -> None:
         assert ledger.elsewhere() is None
 
 
-@pytest.mark.parametrize("said", ["", "[]", "7", '{"file":"x"}', '{"restored":"x","file":"y"}'])
-def test_a_home_that_is_none_is_damage(tmp_path: Path, said: str) -> None:
+@pytest.mark.parametrize("home", ["", "[]", "7", '{"file":"x"}', '{"restored":"x","file":"y"}'])
+def test_a_home_that_is_none_is_damage(tmp_path: Path, home: str) -> None:
     place = tmp_path / "ledger.db"
     with store.create(place, kit.META) as ledger:
-        kit.sql(place, f"UPDATE meta SET value = '{said}' WHERE key = 'home'")
+        kit.sql(place, f"UPDATE meta SET value = '{home}' WHERE key = 'home'")
         with pytest.raises(store.Damaged, match=r"ledger\.db: its table `meta` does not say where the ledger lives"):
             add(ledger, 1)
 
@@ -104,22 +104,22 @@ def test_a_ledger_that_is_brought_forward_is_at_home(tmp_path: Path) -> None:
 @pytest.fixture
 def server() -> Iterator[postgres.Cluster]:
     """A server for one test alone, which may stop it."""
-    with postgres.cluster() as made:
-        yield made
+    with postgres.cluster() as cluster:
+        yield cluster
 
 
 def test_another_database_is_another_home(postgresql: postgres.Cluster) -> None:
     place, copy = postgresql.database(), postgresql.database()
     store.create(place, kit.META).close()
     store.create(copy, kit.META).close()
-    said = postgresql.sql(place, "SELECT value FROM meta WHERE key = 'home'").strip()
-    postgresql.sql(copy, f"UPDATE meta SET value = '{said}' WHERE key = 'home'")  # as a dump has it
+    home = postgresql.sql(place, "SELECT value FROM meta WHERE key = 'home'").strip()
+    postgresql.sql(copy, f"UPDATE meta SET value = '{home}' WHERE key = 'home'")  # as a dump has it
     with store.open(copy) as ledger:
         with pytest.raises(store.Elsewhere, match=r"is a copy of the ledger in the database 'ledger[0-9]+' of this server"):
             add(ledger, 1)
         ledger.adopt()
         add(ledger, 1)
-    other = said.replace('"server":"', '"server":"1')
+    other = home.replace('"server":"', '"server":"1')
     postgresql.sql(copy, f"UPDATE meta SET value = '{other}' WHERE key = 'home'")
     with store.open(copy) as ledger:
         with pytest.raises(store.Elsewhere, match=r"in the database 'ledger[0-9]+' of another server"):

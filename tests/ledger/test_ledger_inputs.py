@@ -24,7 +24,7 @@ Json = dict[str, Any]
 KEYS = ("m1", "m2", "ζ", "🦆")
 
 
-def found(known: Registry) -> Gathered:
+def gathered(known: Registry) -> Gathered:
     """Every validator's evidence about s1."""
     kind = known.kind
     records = [small_folder.record(kind, validator=key, participant="m1") for key in sorted(known.validators)]
@@ -32,7 +32,7 @@ def found(known: Registry) -> Gathered:
 
 
 def again(document: Mapping[str, Any], epoch: int = 3) -> Inputs:
-    return eligible.settled_from(json.loads(canonical(document)), epoch=epoch, evidence=found, previous=None)
+    return eligible.settled_from(json.loads(canonical(document)), epoch=epoch, evidence=gathered, previous=None)
 
 
 @st.composite
@@ -70,7 +70,7 @@ def cases(draw: st.DrawFn) -> Json:
 
 @given(cases(), st.randoms(use_true_random=False))
 def test_the_document_gives_the_same_inputs_and_the_same_settlement(case: Json, order: random.Random) -> None:
-    first = folder.parse_case({**case, "epoch": 3}, evidence=found)
+    first = folder.parse_case({**case, "epoch": 3}, evidence=gathered)
     document = eligible.inputs_document(first)
     second = again(document)
     assert eligible.inputs_document(second) == document
@@ -79,7 +79,7 @@ def test_the_document_gives_the_same_inputs_and_the_same_settlement(case: Json, 
     assert second.task_set == first.task_set
     for table in ("participants", "validators", "tasks", "history", "randomness"):
         order.shuffle(case[table])
-    third = folder.parse_case({**case, "epoch": 3}, evidence=found)
+    third = folder.parse_case({**case, "epoch": 3}, evidence=gathered)
     assert canonical(eligible.inputs_document(third)) == canonical(document)
     assert eligible.inputs_digest(eligible.inputs_document(third)) == eligible.inputs_digest(document)
 
@@ -89,7 +89,7 @@ def test_a_folder_and_its_document_settle_alike(kind: str, tmp_path: Path) -> No
     read = folder.read(small_folder.make(tmp_path, kind), epoch=3)
     document = eligible.inputs_document(read)
     assert set(document) == set(eligible.INPUTS_FIELDS) - {"registry"}
-    assert settle(again(document)).digest == settle(folder.read(tmp_path, epoch=3, evidence=found)).digest
+    assert settle(again(document)).digest == settle(folder.read(tmp_path, epoch=3, evidence=gathered)).digest
     assert eligible.inputs_document(again(document)) == document
 
 
@@ -117,4 +117,4 @@ def test_what_is_in_the_document_moves_its_digest(tmp_path: Path) -> None:
 def test_a_wrong_document_is_refused(change: Json, words: str, tmp_path: Path) -> None:
     document = eligible.inputs_document(folder.read(small_folder.make(tmp_path)))
     with pytest.raises(BadInput, match=words):
-        eligible.settled_from(document | change, epoch=3, evidence=found, previous=None)
+        eligible.settled_from(document | change, epoch=3, evidence=gathered, previous=None)

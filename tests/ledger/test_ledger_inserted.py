@@ -25,17 +25,17 @@ Last = tuple[int, int]
 def of(validator: str = V1, place: Path | None = None, **changes: Any) -> Batch:
     """What a validator signs."""
     assert place is not None
-    (found,) = ledger_kit.batches(place, ledger_kit.records(validators=[validator], **changes))
-    return found
+    (batch,) = ledger_kit.batches(place, ledger_kit.records(validators=[validator], **changes))
+    return batch
 
 
-def whole(found: Batch, last: Last, **changes: Any) -> Rows:
-    return batch_row(found, last, **changes), record_rows(found, last)
+def whole(batch: Batch, last: Last, **changes: Any) -> Rows:
+    return batch_row(batch, last, **changes), record_rows(batch, last)
 
 
-def garbage(found: Batch, last: Last) -> Rows:
+def garbage(batch: Batch, last: Last) -> Rows:
     """The true envelope, the true digests, and bodies that say something else."""
-    return batch_row(found, last), record_rows(found, last, body=b"{}")
+    return batch_row(batch, last), record_rows(batch, last, body=b"{}")
 
 
 def in_anothers_name(place: Path, last: Last) -> Rows:
@@ -50,12 +50,12 @@ def anothers_records(place: Path, last: Last) -> Rows:
 
 
 def not_canonical(place: Path, last: Last) -> Rows:
-    found = of(V2, place)
-    bodies = sorted((b" " + body for body in found.bodies), key=lambda body: sha256(body).digest())
+    batch = of(V2, place)
+    bodies = sorted((b" " + body for body in batch.bodies), key=lambda body: sha256(body).digest())
     digests = tuple(sha256(body).digest() for body in bodies)
     from assay.ledger.batch import root_of
 
-    changed = replace(found, bodies=tuple(bodies), digests=digests)
+    changed = replace(batch, bodies=tuple(bodies), digests=digests)
     return whole(signed_anew(changed, root=root_of(digests)), last)
 
 
@@ -135,11 +135,11 @@ def test_a_row_that_is_forged_displaces_nothing_and_stops_nothing(
     inserter.put(row, records)
     with ledger_kit.opened(place) as ledger, ledger.counted() as view:
         assert view.page(1, 0, 100) == list(view.records(1, 1))
-    for epoch, made, digest in zip((3, 4), epochs(place), clean, strict=True):
+    for epoch, settled, digest in zip((3, 4), epochs(place), clean, strict=True):
         with ledger_kit.opened(place) as ledger:
-            assert made.settlement.digest == digest
-            assert [one.new for one in made.aside] == [epoch == 3]
-            assert why in made.aside[0].why
+            assert settled.settlement.digest == digest
+            assert [aside.new for aside in settled.aside] == [epoch == 3]
+            assert why in settled.aside[0].why
             bundle.export(ledger, epoch, tmp_path / f"bundle-{epoch}")
         assert verify(tmp_path / f"bundle-{epoch}", key=str(KEY)).recomputed
         assert epoch == 4 or "comes out as settled" in output("ledger", "replay", place)
@@ -155,13 +155,13 @@ def test_what_is_forged_makes_no_late_evidence_one_that_was_handed_in(database: 
         settling.settle(ledger, SIGNER, 3, without_scores=True)
     late = ledger_kit.records(validators=[V3])
     (place / "evidence").mkdir()
-    (place / "evidence/late.jsonl").write_bytes(b"".join(canonical(one) + b"\n" for one in late))
+    (place / "evidence/late.jsonl").write_bytes(b"".join(canonical(record) + b"\n" for record in late))
     inserter = Inserter(database, place)
     forged = signed_anew(of(V3, place, epoch=4), MALLORY)
     inserter.put(batch_row(forged, inserter.last()), record_rows(forged, inserter.last()))
     with ledger_kit.opened(place) as ledger, ledger.store.reading() as view:
-        found = signing.sign_folder(place, VALIDATORS[V3], late=signing.late_in(view, str(KEY)))
-    assert [(one.statement.epoch, one.statement.count) for one in found] == [(4, 2), (4, 2)]
+        batches = signing.sign_folder(place, VALIDATORS[V3], late=signing.late_in(view, str(KEY)))
+    assert [(batch.statement.epoch, batch.statement.count) for batch in batches] == [(4, 2), (4, 2)]
     with ledger_kit.opened(place) as ledger:
-        assert [intake.accept(ledger.store, one, intake.intake_rules(place)).new for one in found] == [2, 2]
+        assert [intake.accept(ledger.store, batch, intake.intake_rules(place)).new for batch in batches] == [2, 2]
         assert settling.settle(ledger, SIGNER, 4).settlement.ranking == ["m1", "m2"]

@@ -41,9 +41,9 @@ def test_a_batch_is_taken_from_a_file_from_bytes_or_as_it_is(ledger: Store, tmp_
 
 def test_the_same_once_more_is_known(ledger: Store) -> None:
     with ledger:
-        found = kit.signed(*kit.trials(range(4)))
-        intake.accept(ledger, found, kit.TERMS)
-        assert intake.accept(ledger, found, kit.TERMS) == Accepted(new=0, known=4)
+        signed = kit.signed(*kit.trials(range(4)))
+        intake.accept(ledger, signed, kit.TERMS)
+        assert intake.accept(ledger, signed, kit.TERMS) == Accepted(new=0, known=4)
         with ledger.reading() as view:
             assert len(list(view.batches())) == 1
 
@@ -56,34 +56,34 @@ def test_a_record_of_two_batches_is_one(ledger: Store) -> None:
         third = kit.signed(*kit.trials(range(1, 3)))
         assert intake.accept(ledger, third, kit.TERMS) == Accepted(new=0, known=2)
         with ledger.reading() as view:
-            rows = {one.seq: one.digest for one in view.records()}
+            rows = {record.seq: record.digest for record in view.records()}
             for kept, given in zip(view.batches(), (first, second, third), strict=True):
                 seqs = [seq for begin, end in kept.members for seq in range(begin, end + 1)]
                 assert sorted(rows[seq] for seq in seqs) == sorted(given.digests)
-            assert [one.seq for one in view.records()] == [1, 2, 3, 4, 5, 6]
+            assert [record.seq for record in view.records()] == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.no_cover
 @pytest.mark.parametrize("kind", list(small_folder.FIELDS))
 def test_every_kind_is_taken(ledger: Store, kind: str) -> None:
     terms = replace(kit.TERMS, kind=kind)
-    found = [small_folder.record(kind, validator=V1, participant=name, submission=f"s-{name}") for name in ("m1", "m2")]
+    records = [small_folder.record(kind, validator=V1, participant=name, submission=f"s-{name}") for name in ("m1", "m2")]
     with ledger:
-        assert intake.accept(ledger, kit.signed(*found), terms).new == 2
-        assert intake.accept(ledger, kit.signed(found[0]), terms) == Accepted(new=0, known=1)
-        assert intake.accept(ledger, kit.signed(found[0] | {"observed_at": "2026-11-02T11:00:00Z"}), terms).conflicting == 1
+        assert intake.accept(ledger, kit.signed(*records), terms).new == 2
+        assert intake.accept(ledger, kit.signed(records[0]), terms) == Accepted(new=0, known=1)
+        assert intake.accept(ledger, kit.signed(records[0] | {"observed_at": "2026-11-02T11:00:00Z"}), terms).conflicting == 1
 
 
-def _under_signature_of(found: Batch, other: Batch) -> bytes:
+def _under_signature_of(own: Batch, other: Batch) -> bytes:
     """A batch with the signature of another one."""
-    begin, end = (one.envelope.split(b'"signatures"') for one in (found, other))
-    return begin[0] + b'"signatures"' + end[1] + b"\n" + b"\n".join(found.bodies) + b"\n"
+    begin, end = (signed.envelope.split(b'"signatures"') for signed in (own, other))
+    return begin[0] + b'"signatures"' + end[1] + b"\n" + b"\n".join(own.bodies) + b"\n"
 
 
 def _stranger() -> Batch:
     name = STRANGER.public.raw.hex()
-    found = record(kit.trial_record(validator=name))
-    return batch.make([found], origin=kit.META.origin, competition="small", task_set=None, signer=STRANGER, validator=name)
+    evidence = record(kit.trial_record(validator=name))
+    return batch.make([evidence], origin=kit.META.origin, competition="small", task_set=None, signer=STRANGER, validator=name)
 
 
 REFUSED: dict[str, tuple[Callable[[], Batch | bytes], str, str]] = {
@@ -183,10 +183,10 @@ def _terms(place: Path, kind: str = "tests", /, **changes: Any) -> intake.Intake
 
 
 def test_the_terms_are_those_of_the_folder(tmp_path: Path) -> None:
-    found = _terms(tmp_path / "tests")
-    assert (found.competition, found.kind, found.participants) == ("small", "tests", {"m1", "m2"})
-    assert found.validators == {name: key.public for name, key in VALIDATORS.items()}
-    assert found.task_set is not None
+    terms = _terms(tmp_path / "tests")
+    assert (terms.competition, terms.kind, terms.participants) == ("small", "tests", {"m1", "m2"})
+    assert terms.validators == {name: key.public for name, key in VALIDATORS.items()}
+    assert terms.task_set is not None
     assert _terms(tmp_path / "given", "given").task_set is None
 
 
@@ -237,10 +237,10 @@ def test_batches_that_come_together_have_each_its_own_verdict(ledger: Store, tmp
 def test_more_batches_than_a_group_has_are_all_taken(ledger: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intake, "GROUP", 2)
     with ledger:
-        found = [kit.signed(kit.trial_record(task=f"t{task}")) for task in range(5)]
-        monkeypatch.setattr(intake, "GROUP_BYTES", len(found[0].bodies[0]) + 1)
+        batches = [kit.signed(kit.trial_record(task=f"t{task}")) for task in range(5)]
+        monkeypatch.setattr(intake, "GROUP_BYTES", len(batches[0].bodies[0]) + 1)
         assert [
-            verdict.first_seq for verdict in intake.accept_all(ledger, found, kit.TERMS) if isinstance(verdict, Accepted)
+            verdict.first_seq for verdict in intake.accept_all(ledger, batches, kit.TERMS) if isinstance(verdict, Accepted)
         ] == [
             1,
             2,
@@ -254,26 +254,26 @@ def test_a_group_that_the_database_refuses_is_stored_batch_by_batch(
     ledger: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch that the database does not take takes no other with it; what cannot be acknowledged says so itself."""
-    found = [kit.signed(kit.trial_record(task=f"t{task}")) for task in range(3)]
+    batches = [kit.signed(kit.trial_record(task=f"t{task}")) for task in range(3)]
     add_batch = Writer.add_batch
 
     def refusing(self: Writer, given: Batch, *rest: Any, **options: Any) -> Accepted:
-        if given.digest == found[1].digest:
+        if given.digest == batches[1].digest:
             raise Forbidden("is another's")
         return add_batch(self, given, *rest, **options)
 
     monkeypatch.setattr(Writer, "add_batch", refusing)
     terms = replace(kit.TERMS, answers=tmp_path / "acknowledged.jsonl")
     with ledger:
-        first, second, third = intake.accept_all(ledger, found, terms)
+        first, second, third = intake.accept_all(ledger, batches, terms)
         assert (first, third) == (Accepted(1, 0, 0, 1, 1), Accepted(1, 0, 0, 2, 2))
         assert isinstance(second, Forbidden)
         assert len((tmp_path / "acknowledged.jsonl").read_text().splitlines()) == 2
         lost = replace(kit.TERMS, answers=tmp_path / "gone" / "acknowledged.jsonl")
         whats = [
-            verdict.what for verdict in intake.accept_all(ledger, [found[0], found[2]], lost) if isinstance(verdict, BadInput)
+            verdict.what for verdict in intake.accept_all(ledger, [batches[0], batches[2]], lost) if isinstance(verdict, BadInput)
         ]
-        ends = [f"the batch {found[at].digest} is stored, but not acknowledged" for at in (0, 2)]
+        ends = [f"the batch {batches[at].digest} is stored, but not acknowledged" for at in (0, 2)]
         assert [what.partition(": ")[2] for what in whats] == ends
 
 

@@ -29,19 +29,19 @@ exported = pytest.fixture(joint_kit.exported)
 
 @pytest.mark.no_cover
 def test_the_split_is_of_the_last_epoch_that_all_have_settled_and_names_the_receipts(place: Path) -> None:
-    found = assay.emission(place / "my-subnet.toml")
-    assert (found.epoch, found.receipts) == (EPOCH, receipts(place))
-    content = dict(found.document)
+    emission = assay.emission(place / "my-subnet.toml")
+    assert (emission.epoch, emission.receipts) == (EPOCH, receipts(place))
+    content = dict(emission.document)
     assert content["receipts"] == receipts(place)
     assert content.pop("digest") == digest(content)
-    assert assay.emission(place / "my-subnet.toml", EPOCH).document == found.document
+    assert assay.emission(place / "my-subnet.toml", EPOCH).document == emission.document
 
 
 @pytest.mark.no_cover
 def test_an_epoch_that_is_open_in_a_ledger_has_no_receipt_there(place: Path) -> None:
-    found = assay.emission(place / "my-subnet.toml", 4)
-    assert [receipt["epoch"] for receipt in found.receipts] == [4]
-    assert found.competitions[1].receipt is None
+    emission = assay.emission(place / "my-subnet.toml", 4)
+    assert [receipt["epoch"] for receipt in emission.receipts] == [4]
+    assert emission.competitions[1].receipt is None
     shown = output("emission", place / "my-subnet.toml", "--epoch", "4")
     assert "Not settled in a ledger, so without a receipt: small in two." in shown
     assert shown.count("Receipt of small") == 1
@@ -52,8 +52,8 @@ def test_one_with_a_ledger_and_one_without(place: Path, tmp_path: Path) -> None:
     (plain / "scheme.toml").write_text('[scheme]\nname = "plain"\n[score]\nkind = "given"\n', encoding="utf-8")
     ledger_kit.copied(place / "two", tmp_path / "two")
     path = subnet(tmp_path, "two 60%", "plain 40%")
-    found = assay.emission(path)
-    assert (found.epoch, [receipt["competition"] for receipt in found.receipts]) == (EPOCH, ["small"])
+    emission = assay.emission(path)
+    assert (emission.epoch, [receipt["competition"] for receipt in emission.receipts]) == (EPOCH, ["small"])
     assert "Not settled in a ledger, so without a receipt: plain." in output("emission", path)
     assert "receipts" not in assay.emission(subnet(tmp_path, "plain 40%")).document
     with pytest.raises(BadInput, match="the competition has no ledger"):
@@ -97,11 +97,11 @@ def test_the_split_is_signed_once_in_the_subnets_log(place: Path, tmp_path: Path
     with open_ledger(path) as ledger:
         assert (ledger.key.name, ledger.log.size) == (ORIGIN, 1)
         there = ledger.receipt(EPOCH)
-        said = subnet_bundle.signed(ledger, there).predicate
-    assert said["split"] == assay.emission(path, EPOCH).document
-    assert said["rules"] == {"encoding": "round", "burn_uid": 0, "emission": "1000", "unearned": "burn"}
-    assert [row["log"] for row in said["split"]["receipts"]] == KEYS
-    assert (said["subnet"], said["epoch"], said["previous"]) == ("my-subnet", EPOCH, None)
+        predicate = subnet_bundle.signed(ledger, there).predicate
+    assert predicate["split"] == assay.emission(path, EPOCH).document
+    assert predicate["rules"] == {"encoding": "round", "burn_uid": 0, "emission": "1000", "unearned": "burn"}
+    assert [row["log"] for row in predicate["split"]["receipts"]] == KEYS
+    assert (predicate["subnet"], predicate["epoch"], predicate["previous"]) == ("my-subnet", EPOCH, None)
     again = subnet_bundle.sign(path, SUBNET, EPOCH)
     assert (again.new, again.receipt) == (False, there)
     with pytest.raises(BadInput, match="is not the key of this log"):
@@ -130,19 +130,19 @@ def test_each_epoch_is_signed_after_the_one_before(place: Path, tmp_path: Path) 
     ledger_kit.add(tmp_path / "two", ledger_kit.records("given", epoch=4))
     settle(tmp_path / "two", 4)
     first = subnet_bundle.sign(path, SUBNET, EPOCH)
-    made = subnet_bundle.sign(path, SUBNET)
-    assert (made.new, made.emission.epoch, made.receipt.position) == (True, 4, 1)
+    signed = subnet_bundle.sign(path, SUBNET)
+    assert (signed.new, signed.emission.epoch, signed.receipt.position) == (True, 4, 1)
     with open_ledger(path) as ledger:
-        said = subnet_bundle.signed(ledger, made.receipt).predicate
-        assert said["previous"] == {"epoch": EPOCH, "receipt": first.receipt.digest}
+        predicate = subnet_bundle.signed(ledger, signed.receipt).predicate
+        assert predicate["previous"] == {"epoch": EPOCH, "receipt": first.receipt.digest}
         assert subnet_bundle.audit(ledger) == 2
         seen = ledger.log.note
-    assert [one.epoch for one in subnet_bundle.replay(path)] == [EPOCH, 4]
+    assert [split.epoch for split in subnet_bundle.replay(path)] == [EPOCH, 4]
     subnet_bundle.export(path, EPOCH, tmp_path / "old")
     subnet_bundle.export(path, 4, tmp_path / "new")
     (tmp_path / "seen").write_bytes((tmp_path / "old" / "log" / "checkpoint").read_bytes())
-    found = verify(tmp_path / "new", key=KEY, checkpoint=tmp_path / "seen", subnet=path)
-    assert "consistency" in [one.stage for one in found.checked]
+    report = verify(tmp_path / "new", key=KEY, checkpoint=tmp_path / "seen", subnet=path)
+    assert "consistency" in [result.stage for result in report.checked]
     (tmp_path / "seen").write_bytes(seen)
     with pytest.raises(Refused, match="was rolled back"):
         verify(tmp_path / "old", key=KEY, checkpoint=tmp_path / "seen")
@@ -173,15 +173,15 @@ def test_who_signs_meanwhile_is_not_overtaken(place: Path, tmp_path: Path, monke
         return state(*args)
 
     monkeypatch.setattr(statements, "split_statement", slowly)
-    made = subnet_bundle.sign(path, SUBNET)
-    assert (made.new, made.receipt) == (False, rival[0].receipt)
+    signed = subnet_bundle.sign(path, SUBNET)
+    assert (signed.new, signed.receipt) == (False, rival[0].receipt)
 
 
 def test_a_split_that_does_not_name_the_one_before_is_found(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, state = copied(place, tmp_path), statements.split_statement
     ledger_kit.add(tmp_path / "two", ledger_kit.records("given", epoch=4))
     settle(tmp_path / "two", 4)
-    monkeypatch.setattr(statements, "split_statement", lambda name, rules, found, _: state(name, rules, found, None))
+    monkeypatch.setattr(statements, "split_statement", lambda name, rules, split, _: state(name, rules, split, None))
     subnet_bundle.sign(path, SUBNET)
     with open_ledger(path) as ledger, pytest.raises(Damaged, match="the split of epoch 4 does not follow the one before it"):
         subnet_bundle.audit(ledger)
@@ -200,8 +200,8 @@ def test_the_subnets_log_is_no_competitions(place: Path, tmp_path: Path) -> None
     ledger_kit.copied(place / "two", tmp_path / "two")
     path = subnet(tmp_path, "two 60%")
     with_log(path)
-    said = config.read(path)
-    config.write(config.Config(tmp_path, ORIGINS["two"], KEYS[1], "two/ledger.db", "two/log", None, said.name))
+    settings = config.read(path)
+    config.write(config.Config(tmp_path, ORIGINS["two"], KEYS[1], "two/ledger.db", "two/log", None, settings.name))
     with pytest.raises(BadInput, match="a competition has the same log as the subnet"):
         subnet_bundle.sign(path, OTHER)
     with open_ledger(path) as ledger, pytest.raises(Damaged, match="is not as it was signed"):
@@ -227,33 +227,33 @@ def test_a_stranger_verifies_all_of_it(place: Path, exported: Path) -> None:
     with open_ledger(place / "my-subnet.toml") as ledger:
         statement = ledger.receipt(EPOCH).digest
     for given in (KEY, [KEY, *KEYS], [*KEYS[::-1], KEY, KEY], ()):
-        found = assay.verify(exported, key=given)
-        assert found.recomputed
-        assert found.emission == {
+        report = assay.verify(exported, key=given)
+        assert report.recomputed
+        assert report.emission == {
             "subnet": "my-subnet",
             "epoch": EPOCH,
             "statement": statement,
             "digest": assay.emission(place / "my-subnet.toml", EPOCH).digest,
             "receipts": receipts(place),
         }
-        assert found.checked[-1].stage == "emission"
-        assert found.checked[0].what.startswith("my-subnet epoch 3, signed by ")
-        assert set(found.document()) == {"verified", "recomputed", "emission", "stages"}
+        assert report.checked[-1].stage == "emission"
+        assert report.checked[0].what.startswith("my-subnet epoch 3, signed by ")
+        assert set(report.document()) == {"verified", "recomputed", "emission", "stages"}
     alone = verify(exported / "emission.receipt", key=KEY)
-    assert (alone.recomputed, alone.checked[-1].done, alone.emission) == (False, False, found.emission)
+    assert (alone.recomputed, alone.checked[-1].done, alone.emission) == (False, False, report.emission)
 
 
 def test_the_split_is_held_against_a_subnet_file(place: Path, exported: Path, tmp_path: Path) -> None:
-    found = verify(exported, key=KEY, subnet=place / "my-subnet.toml")
-    assert "this file does not name the log of every competition" in str(found.checked)
+    report = verify(exported, key=KEY, subnet=place / "my-subnet.toml")
+    assert "this file does not name the log of every competition" in str(report.checked)
     path = subnet(tmp_path, "a 60%", "b 40%", a=KEYS[0], b=KEYS[1])
     assert "does not name the log of every" not in str(verify(exported / "emission.receipt", key=KEY, subnet=path).checked)
-    for members, logs, said in (
+    for members, logs, why in (
         (("a 60%", "b 30%"), {}, r"competitions\[1\].share is not that of .* \(expected 0.3, found 0.4\)"),
         (("b 60%", "a 40%"), {"a": KEYS[0], "b": KEYS[1]}, r"competitions\[0\].log is not that of"),
         (("a 60%",), {}, r"competitions is not that of .* \(expected 1, found 2\)"),
     ):
-        with pytest.raises(Refused, match=said):
+        with pytest.raises(Refused, match=why):
             verify(exported, key=KEY, subnet=subnet(tmp_path, *members, **logs))
     rows = path.read_text()
     for rule, name in (
@@ -270,18 +270,18 @@ def test_the_split_is_held_against_a_subnet_file(place: Path, exported: Path, tm
 
 def test_every_key_must_be_of_a_log_that_is_checked(exported: Path) -> None:
     stranger = str(log.log_key("example.org/stranger", SIGNER.public))
-    for given, said in (
+    for given, why in (
         (KEYS, "it is not signed by the key"),
         ([KEYS[0], str(log.log_key(ORIGIN, SIGNER.public))], "it is not signed by the key"),
         ([KEY, stranger], "a key was given for a log that the split does not name"),
         ([KEY, *KEYS, str(log.log_key(ORIGINS["two"], SIGNER.public))], "a key was given for a log that the split does not name"),
     ):
-        with pytest.raises(Refused, match=said):
+        with pytest.raises(Refused, match=why):
             verify(exported, key=given)
-    one = exported / "competitions" / "1"
-    assert verify(one, key=[KEYS[0], KEYS[0]]).recomputed
+    folder = exported / "competitions" / "1"
+    assert verify(folder, key=[KEYS[0], KEYS[0]]).recomputed
     with pytest.raises(BadInput, match="is of one log, but 2 keys were given"):
-        verify(one, key=KEYS)
+        verify(folder, key=KEYS)
 
 
 def test_a_bundle_that_is_not_what_was_exported_is_refused_by_name(exported: Path, tmp_path: Path) -> None:
@@ -334,7 +334,7 @@ def test_an_export_is_there_whole_or_not_at_all(place: Path, tmp_path: Path, mon
     monkeypatch.setattr(os, "rename", full)
     with pytest.raises(BadInput, match="No space left on device"):
         subnet_bundle.export(path, EPOCH, tmp_path / "out")
-    assert [one.name for one in tmp_path.iterdir()] == ["there"]
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
 
 
 def test_a_subnet_without_a_log_signs_and_publishes_nothing(place: Path, tmp_path: Path) -> None:
@@ -368,18 +368,18 @@ def test_the_command_line(place: Path, tmp_path: Path, monkeypatch: pytest.Monke
     path = subnet(tmp_path, "one 60%", "two 40%")
     assert "`assay ledger init` makes one" in refused("emission", path, "--sign")
     assert "goes with --sign" in cli_kit.run("emission", path, "--key", "subnet-log", code=2).stderr
-    said = output("ledger", "init", path, "--origin", ORIGIN, "--key", "subnet-log")
-    assert KEY in said
-    assert f"assay emission {path} --sign" in " ".join(said.split())
+    printed = output("ledger", "init", path, "--origin", ORIGIN, "--key", "subnet-log")
+    assert KEY in printed
+    assert f"assay emission {path} --sign" in " ".join(printed.split())
     assert "No epoch is signed yet." in output("ledger", "replay", path)
     shown = output("emission", path, "--sign", columns=120)
-    for one, folder in zip(receipts(place), ORIGINS, strict=True):
-        assert f"Receipt of small in {folder} {one['digest']}" in shown
+    for receipt, folder in zip(receipts(place), ORIGINS, strict=True):
+        assert f"Receipt of small in {folder} {receipt['digest']}" in shown
     assert f", entry 0 of {ORIGIN}" in " ".join(shown.split())
     assert "as it was signed before" in " ".join(output("emission", path, "--sign", "--key", "subnet-log").split())
     assert json.loads(output("emission", path, "--sign", "--json")) == assay.emission(path, EPOCH).document
-    said = output("export", "emission", path, "3", "-o", tmp_path / "out", columns=120)
-    assert f"--key {KEY}" in said
+    printed = output("export", "emission", path, "3", "-o", tmp_path / "out", columns=120)
+    assert f"--key {KEY}" in printed
     assert files_under(tmp_path / "out") == files_under(place / "emission-3")
     board = output("verify", tmp_path / "out", "--key", KEY, "--subnet", path)
     assert "emission of my-subnet · epoch 3: verified, and computed again" in board

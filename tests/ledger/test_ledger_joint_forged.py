@@ -52,15 +52,15 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "change", "said"), CHANGES)
-def test_what_was_changed_is_found(exported: Path, name: str, change: Any, said: str) -> None:
+@pytest.mark.parametrize(("name", "change", "why"), CHANGES)
+def test_what_was_changed_is_found(exported: Path, name: str, change: Any, why: str) -> None:
     path = exported / name
     text = path.read_text(encoding="utf-8")
     assert change(text) != text
     path.write_text(change(text), encoding="utf-8")
     with pytest.raises(Refused) as error:
         verify(exported, key=KEY)
-    assert said in str(error.value)
+    assert why in str(error.value)
 
 
 def forge(
@@ -93,23 +93,23 @@ def changed(exported: Path, change: Callable[[Json], object], *, digests: bool =
     receipt = json.loads((exported / "emission.receipt").read_bytes())
     stated = json.loads(base64.b64decode(receipt["envelope"]["payload"]))
     change(stated["predicate"])
-    said = stated["predicate"]
+    predicate = stated["predicate"]
     if digests:
-        said["split"]["digest"] = digest({name: value for name, value in said["split"].items() if name != "digest"})
-        stated["subject"][0] |= {"name": f"{said['subnet']} epoch {said['epoch']}"}
-        stated["subject"][0]["digest"]["sha256"] = said["split"]["digest"][7:]
+        predicate["split"]["digest"] = digest({name: value for name, value in predicate["split"].items() if name != "digest"})
+        stated["subject"][0] |= {"name": f"{predicate['subnet']} epoch {predicate['epoch']}"}
+        stated["subject"][0]["digest"]["sha256"] = predicate["split"]["digest"][7:]
     return canonical(stated)
 
 
-def shares(said: Json) -> None:
+def shares(predicate: Json) -> None:
     """70 and 30 % instead of 60 and 40, and the rao by them."""
-    for row, share, rao in zip(said["split"]["competitions"], ("0.7", "0.3"), ("700", "300"), strict=True):
+    for row, share, rao in zip(predicate["split"]["competitions"], ("0.7", "0.3"), ("700", "300"), strict=True):
         row |= {"share": share, "emission": rao}
 
 
 def twice(field: str) -> Callable[[Json], object]:
-    def change(said: Json) -> None:
-        first, second = said["split"]["receipts"]
+    def change(predicate: Json) -> None:
+        first, second = predicate["split"]["receipts"]
         second[field] = first[field]
 
     return change
@@ -136,7 +136,7 @@ def test_a_split_that_somebody_else_signed_is_refused(exported: Path) -> None:
     ],
 )
 def test_the_first_split_of_a_log_follows_nothing(exported: Path, previous: Json | None, why: str) -> None:
-    forge(exported, lambda said: said.update(previous=previous))
+    forge(exported, lambda predicate: predicate.update(previous=previous))
     if not why:
         assert verify(exported, key=KEY).recomputed
         return
@@ -155,7 +155,7 @@ def test_the_first_split_of_a_log_follows_nothing(exported: Path, previous: Json
 )
 def test_an_epoch_is_not_signed_twice_in_one_log(exported: Path, previous: Json | None, why: str) -> None:
     """A second split of the epoch, after the first in the same log: who shows it must say what it follows."""
-    forge(exported, lambda said: said.update(previous=previous), before=[b"\x01" * 32])
+    forge(exported, lambda predicate: predicate.update(previous=previous), before=[b"\x01" * 32])
     with pytest.raises(Refused, match=why):
         verify(exported, key=KEY)
 
@@ -164,7 +164,7 @@ def test_who_says_that_the_first_split_of_an_epoch_is_of_another_is_refused(expo
     """The operator signs a second split of the epoch, and that the one before it in the log is of the epoch before."""
     first = json.loads((exported / "emission.receipt").read_bytes())["envelope"]
     entry = sha256(base64.b64decode(first["payload"])).digest()
-    forge(exported, lambda said: said.update(previous={"epoch": 2, "receipt": f"sha256:{entry.hex()}"}), before=[entry])
+    forge(exported, lambda predicate: predicate.update(previous={"epoch": 2, "receipt": f"sha256:{entry.hex()}"}), before=[entry])
     (exported / bundle.EARLIER).write_bytes(canonical(first) + b"\n")
     with pytest.raises(Refused, match="split 2 of the log: it does not follow the one before it"):
         verify(exported, key=KEY)
@@ -173,10 +173,10 @@ def test_who_says_that_the_first_split_of_an_epoch_is_of_another_is_refused(expo
 def of_epoch(number: int, previous: Json | None) -> Callable[[Json], object]:
     """The split said to be of another epoch, after another one."""
 
-    def change(said: Json) -> None:
-        for one in (said, said["split"], *said["split"]["receipts"]):
-            one["epoch"] = number
-        said["previous"] = previous
+    def change(predicate: Json) -> None:
+        for part in (predicate, predicate["split"], *predicate["split"]["receipts"]):
+            part["epoch"] = number
+        predicate["previous"] = previous
 
     return change
 
@@ -188,8 +188,8 @@ def after(number: int, payload: bytes) -> Json:
 def show_earlier(exported: Path, *earlier: bytes) -> None:
     """The split after these in one log, all signed by its key, and shown."""
     last = after(2, earlier[-1])
-    forge(exported, lambda said: said.update(previous=last), before=[sha256(one).digest() for one in earlier])
-    (exported / bundle.EARLIER).write_bytes(b"".join(canonical(sign_envelope(one, SUBNET)) + b"\n" for one in earlier))
+    forge(exported, lambda predicate: predicate.update(previous=last), before=[sha256(payload).digest() for payload in earlier])
+    (exported / bundle.EARLIER).write_bytes(b"".join(canonical(sign_envelope(payload, SUBNET)) + b"\n" for payload in earlier))
 
 
 def test_the_splits_before_it_follow_each_other(exported: Path) -> None:
@@ -210,52 +210,58 @@ def test_the_splits_before_it_follow_each_other(exported: Path) -> None:
 def test_what_is_signed_and_does_not_follow_is_refused(exported: Path, tmp_path: Path) -> None:
     cases: list[tuple[Callable[[Json], object], str]] = [
         (shares, r"m2: weights\[1\].share differs"),
-        (lambda said: said["split"]["weights"][0].update(u16=1), "u16 differs"),
-        (lambda said: said["split"]["competitions"][0].update(share="0.70"), "does not fit"),
-        (lambda said: said["split"]["competitions"][0].update(share="0.9"), "sum to 1.3"),
-        (lambda said: said["rules"].update(emission="1001"), r"competitions\[0\].emission differs"),
-        (lambda said: said["rules"].update(encoding="any"), "encoding"),
-        (lambda said: said["rules"].update(unearned="others"), r"competitions\[0\].received differs"),
-        (lambda said: said.update(colour="red"), "does not fit"),
-        (lambda said: said.update(epoch=4), "the split is of another epoch"),
-        (lambda said: said["split"]["receipts"][0].update(epoch=2), "a receipt is of another epoch"),
-        (lambda said: said["split"]["receipts"].pop(), "it does not name a receipt of each competition"),
-        (lambda said: said["split"]["receipts"][0].update(competition="x"), "it does not name a receipt of each competition"),
-        (lambda said: said["split"]["receipts"][0].update(log="x"), "it is not a vkey"),
-        (lambda said: said["split"]["receipts"][0].update(log=KEY), "a competition has the subnet's own log"),
-        (lambda said: said["split"]["receipts"][0].update(log=KEYS[0].replace("small", "other")), "the hex digits of the vkey"),
+        (lambda predicate: predicate["split"]["weights"][0].update(u16=1), "u16 differs"),
+        (lambda predicate: predicate["split"]["competitions"][0].update(share="0.70"), "does not fit"),
+        (lambda predicate: predicate["split"]["competitions"][0].update(share="0.9"), "sum to 1.3"),
+        (lambda predicate: predicate["rules"].update(emission="1001"), r"competitions\[0\].emission differs"),
+        (lambda predicate: predicate["rules"].update(encoding="any"), "encoding"),
+        (lambda predicate: predicate["rules"].update(unearned="others"), r"competitions\[0\].received differs"),
+        (lambda predicate: predicate.update(colour="red"), "does not fit"),
+        (lambda predicate: predicate.update(epoch=4), "the split is of another epoch"),
+        (lambda predicate: predicate["split"]["receipts"][0].update(epoch=2), "a receipt is of another epoch"),
+        (lambda predicate: predicate["split"]["receipts"].pop(), "it does not name a receipt of each competition"),
         (
-            lambda said: said["split"]["receipts"][0].update(digest="sha256:" + "0" * 64),
+            lambda predicate: predicate["split"]["receipts"][0].update(competition="x"),
+            "it does not name a receipt of each competition",
+        ),
+        (lambda predicate: predicate["split"]["receipts"][0].update(log="x"), "it is not a vkey"),
+        (lambda predicate: predicate["split"]["receipts"][0].update(log=KEY), "a competition has the subnet's own log"),
+        (
+            lambda predicate: predicate["split"]["receipts"][0].update(log=KEYS[0].replace("small", "other")),
+            "the hex digits of the vkey",
+        ),
+        (
+            lambda predicate: predicate["split"]["receipts"][0].update(digest="sha256:" + "0" * 64),
             "its receipt is not the one that the split names",
         ),
         (twice("log"), "two competitions have the same log"),
         (twice("digest"), "two competitions have the same receipt"),
-        (lambda said: said["split"].update(competitions=[], receipts=[]), "it names no competition"),
+        (lambda predicate: predicate["split"].update(competitions=[], receipts=[]), "it names no competition"),
     ]
-    for number, (change, said) in enumerate(cases):
+    for number, (change, why) in enumerate(cases):
         copy = Path(shutil.copytree(exported, tmp_path / f"copy-{number}"))
         forge(copy, change)
-        with pytest.raises(Refused, match=said):
+        with pytest.raises(Refused, match=why):
             verify(copy, key=KEY)
     forge(exported, shares, digests=False)
     with pytest.raises(Refused, match="the split does not have the digest that it states"):
         verify(exported, key=KEY)
-    forge(exported, lambda said: said.update(subnet="other"), digests=False)
+    forge(exported, lambda predicate: predicate.update(subnet="other"), digests=False)
     with pytest.raises(Refused, match="its subject is not the split in its statement"):
         verify(exported, key=KEY)
 
 
 def test_one_competition_does_not_stand_for_another(place: Path, exported: Path, tmp_path: Path) -> None:
-    one, two = exported / "competitions" / "1", exported / "competitions" / "2"
-    shutil.rmtree(two)
-    shutil.copytree(one, two)
+    first, second = exported / "competitions" / "1", exported / "competitions" / "2"
+    shutil.rmtree(second)
+    shutil.copytree(first, second)
     with pytest.raises(Refused, match="it is not signed by the key"):
         verify(exported, key=KEY)
     with pytest.raises(Refused, match="it is not signed by the key"):
         verify(exported)
-    shutil.rmtree(one)
+    shutil.rmtree(first)
     with open_ledger(place / "one") as ledger:
-        bundle.export(ledger, 4, one)
+        bundle.export(ledger, 4, first)
     with pytest.raises(Refused, match="its receipt is not the one that the split names"):
         verify(exported, key=KEY)
 
@@ -285,8 +291,8 @@ def test_every_split_before_it_is_shown(place: Path, tmp_path: Path) -> None:
                 settle(tmp_path / name, epoch)
         subnet_bundle.sign(path, SUBNET, epoch)
     subnet_bundle.export(path, 6, tmp_path / "out")
-    found = verify(tmp_path / "out", key=KEY)
-    assert "the only split of epoch 6 of the 4 splits up to it" in [one.what for one in found.checked]
+    report = verify(tmp_path / "out", key=KEY)
+    assert "the only split of epoch 6 of the 4 splits up to it" in [result.what for result in report.checked]
     file = tmp_path / "out" / bundle.EARLIER
     lines = file.read_bytes().splitlines(keepends=True)
     assert len(lines) == 3

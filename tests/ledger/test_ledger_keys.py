@@ -145,7 +145,7 @@ def test_a_key_is_kept_and_found_again(folder: Path, kind: str, passphrase: str,
     path = keys.save("val-1", key, passphrase)
     assert path == folder / "val-1.key" == keys.path_of("val-1")
     assert (path.stat().st_mode & 0o777, folder.stat().st_mode & 0o777) == (0o600, 0o700)
-    assert [one.name for one in folder.iterdir()] == ["val-1.key"]
+    assert [path.name for path in folder.iterdir()] == ["val-1.key"]
     again = keys.load("val-1", lambda: passphrase)
     assert again.public == key.public
     assert key.public.verifies(again.sign(b"m"), b"m")
@@ -223,7 +223,7 @@ def test_a_key_is_never_written_over(folder: Path) -> None:
     with pytest.raises(BadInput, match=r"val-1\.key: there is a key of this name already"):
         keys.save("val-1", keys.new())
     assert path.read_bytes() == before
-    assert [one.name for one in folder.iterdir()] == ["val-1.key"]
+    assert [path.name for path in folder.iterdir()] == ["val-1.key"]
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
@@ -300,33 +300,33 @@ def test_an_error_does_not_show_what_it_read() -> None:
 
 
 def test_the_commands_show_public_keys_alone(folder: Path, tmp_path: Path) -> None:
-    said = [output("keys", "new", "val-1"), output("keys", "new", "hot", "--kind", "sr25519", "--json")]
+    outputs = [output("keys", "new", "val-1"), output("keys", "new", "hot", "--kind", "sr25519", "--json")]
     seed = tmp_path / "seed"
     seed.write_text(SEED)
-    said += [output("keys", "import", "val-2", seed), output("keys", "import", "val-3", seed, "--kind", "sr25519", "--json")]
-    said += [output("keys", "list"), output("keys", "list", "--json"), output("keys", "show", "val-2")]
-    said += [output("keys", "show", "val-2", "--log", "example.org/log", "--json")]
+    outputs += [output("keys", "import", "val-2", seed), output("keys", "import", "val-3", seed, "--kind", "sr25519", "--json")]
+    outputs += [output("keys", "list"), output("keys", "list", "--json"), output("keys", "show", "val-2")]
+    outputs += [output("keys", "show", "val-2", "--log", "example.org/log", "--json")]
     assert output("keys", "show", "val-2", "--public") == f"{RAW}\n"
     private = [SEED]
     for path in folder.iterdir():
         data = path.read_text()
         private += re.findall(r"[0-9a-f]{64}", data) if path.stem in ("hot", "val-3") else data.splitlines()[1:-1]
-    public = {keys.load(one.stem).public.raw.hex() for one in folder.iterdir()}
-    whole = "".join(said)
-    assert [one for one in private if one in whole and one not in public] == []
-    assert RAW in said[2]
-    found = strict.parse(said[-1])
-    assert found == {
+    public = {keys.load(path.stem).public.raw.hex() for path in folder.iterdir()}
+    whole = "".join(outputs)
+    assert [secret for secret in private if secret in whole and secret not in public] == []
+    assert RAW in outputs[2]
+    document = strict.parse(outputs[-1])
+    assert document == {
         "name": "val-2",
         "path": str(folder / "val-2.key"),
         "kind": "ed25519",
         "key": RAW,
         "id": f"ed25519:{RAW}",
-        "vkey": found["vkey"],
+        "vkey": document["vkey"],
     }
-    assert found["vkey"].startswith("example.org/log+")
-    assert keys.public(strict.parse(said[1])["key"]) == keys.load("hot").public
-    assert [one["name"] for one in strict.parse(said[5])["keys"]] == ["hot", "val-1", "val-2", "val-3"]
+    assert document["vkey"].startswith("example.org/log+")
+    assert keys.public(strict.parse(outputs[1])["key"]) == keys.load("hot").public
+    assert [key["name"] for key in strict.parse(outputs[5])["keys"]] == ["hot", "val-1", "val-2", "val-3"]
 
 
 def test_there_may_be_no_keys(folder: Path) -> None:

@@ -29,11 +29,11 @@ def signed(size: int, leaves: Sequence[bytes] = LEAVES) -> bytes:
     return trees.note(NAME, size, trees.tree_of(leaves[:size]), Ed25519PrivateKey.from_private_bytes(SEED)).encode()
 
 
-def made(folder: Path, size: int = 0) -> Log:
-    found = Log.create(folder, KEY, signed(0))
+def make_log(folder: Path, size: int = 0) -> Log:
+    tlog = Log.create(folder, KEY, signed(0))
     if size:
-        found.publish(signed(size), 0, ENTRIES[:size])
-    return found
+        tlog.publish(signed(size), 0, ENTRIES[:size])
+    return tlog
 
 
 def names(folder: Path) -> set[str]:
@@ -95,44 +95,44 @@ def test_a_bundle_is_whole() -> None:
 @given(st.lists(st.sampled_from([1, 2, 100, 255, 256, 257, 400]), min_size=1, max_size=4))
 def test_a_log_is_laid_out_as_c2sp_says(tmp_path_factory: pytest.TempPathFactory, steps: list[int]) -> None:
     folder = tmp_path_factory.mktemp("log")
-    found = made(folder)
+    tlog = make_log(folder)
     size = 0
     for step in steps:
         before, size = size, min(size + step, len(ENTRIES))
-        assert found.root_with(ENTRIES[before:size]) == trees.tree_of(LEAVES[:size])
-        found.publish(signed(size), before, ENTRIES[before:size])
+        assert tlog.root_with(ENTRIES[before:size]) == trees.tree_of(LEAVES[:size])
+        tlog.publish(signed(size), before, ENTRIES[before:size])
     for level in range(3):
         for index in range(-(-size // 256 ** (level + 1))):
             hashes = trees.tile(level, index, LEAVES[:size])
             if hashes:
                 assert (folder / trees.tile_name(level, index, len(hashes))).read_bytes() == b"".join(hashes)
     assert list(Log(folder, KEY).entries()) == ENTRIES[:size]
-    assert list(found.entries(size - 1)) == ENTRIES[size - 1 : size]
+    assert list(tlog.entries(size - 1)) == ENTRIES[size - 1 : size]
     partial = {name.rpartition(".p/")[0] for name in names(folder) if ".p/" in name}
     assert not partial & names(folder)
-    found.check()
+    tlog.check()
 
 
 @pytest.mark.parametrize("size", [1, 255, 256, 257, 1500])
 def test_proofs_come_from_tiles(tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "KEPT", 2)
-    found = made(tmp_path, size)
+    tlog = make_log(tmp_path, size)
     for of in sorted({1, size // 2 + 1, size - 1, size} - {0}):
         for index in sorted({0, of // 3, of // 2, of - 1}):
-            assert list(found.inclusion(index, of).hashes) == trees.inclusion(index, LEAVES[:of])
-            assert list(found.consistency(index, of)) == trees.consistency(index, LEAVES[:of])
-    assert list(found.consistency(1)) == trees.consistency(1, LEAVES[:size])
-    assert found.root() == trees.tree_of(LEAVES[:size])
-    assert found.root(0) == check.EMPTY_ROOT
+            assert list(tlog.inclusion(index, of).hashes) == trees.inclusion(index, LEAVES[:of])
+            assert list(tlog.consistency(index, of)) == trees.consistency(index, LEAVES[:of])
+    assert list(tlog.consistency(1)) == trees.consistency(1, LEAVES[:size])
+    assert tlog.root() == trees.tree_of(LEAVES[:size])
+    assert tlog.root(0) == check.EMPTY_ROOT
     for wrong in (-1, size + 1):
         with pytest.raises(ValueError, match=f"the log has {size} entries"):
-            found.root(wrong)
+            tlog.root(wrong)
 
 
 def test_an_append_writes_the_last_tiles_alone(tmp_path: Path) -> None:
-    found = made(tmp_path, 1100)
+    tlog = make_log(tmp_path, 1100)
     before = {name: (tmp_path / name).stat().st_mtime_ns for name in names(tmp_path)}
-    found.publish(signed(1101), 1100, ENTRIES[1100:1101])
+    tlog.publish(signed(1101), 1100, ENTRIES[1100:1101])
     after = {name: (tmp_path / name).stat().st_mtime_ns for name in names(tmp_path)}
     assert {name for name in after if after[name] != before.get(name)} == {
         "checkpoint",
@@ -142,22 +142,22 @@ def test_an_append_writes_the_last_tiles_alone(tmp_path: Path) -> None:
 
 
 def test_a_log_is_as_far_as_its_checkpoint(tmp_path: Path) -> None:
-    found = made(tmp_path, 300)
-    assert (found.size, found.checkpoint.root) == (300, trees.tree_of(LEAVES[:300]))
-    assert found.note == signed(300)
-    found.publish(signed(300), 0, [])
-    found.publish(signed(200), 200, [])
-    found.publish(signed(302), 290, ENTRIES[290:302])
+    tlog = make_log(tmp_path, 300)
+    assert (tlog.size, tlog.checkpoint.root) == (300, trees.tree_of(LEAVES[:300]))
+    assert tlog.note == signed(300)
+    tlog.publish(signed(300), 0, [])
+    tlog.publish(signed(200), 200, [])
+    tlog.publish(signed(302), 290, ENTRIES[290:302])
     assert Log(tmp_path, KEY).size == 302
     with pytest.raises(BadInput, match="has 302 entries, and 1 more from number 303 do not bring it to 304"):
-        found.publish(signed(304), 303, ENTRIES[303:304])
+        tlog.publish(signed(304), 303, ENTRIES[303:304])
     with pytest.raises(BadInput, match="do not bring it to 304"):
-        found.publish(signed(304), 302, ENTRIES[302:303])
+        tlog.publish(signed(304), 302, ENTRIES[302:303])
     with pytest.raises(BadInput, match="another root with these entries than the checkpoint"):
-        found.publish(signed(303), 302, [b"another"])
+        tlog.publish(signed(303), 302, [b"another"])
     stranger = keys.new()
     with pytest.raises(BadInput, match="the note is not signed"):
-        found.publish(log.sign_checkpoint(303, bytes(32), log.log_key(NAME, stranger.public), stranger), 302, [])
+        tlog.publish(log.sign_checkpoint(303, bytes(32), log.log_key(NAME, stranger.public), stranger), 302, [])
     assert Log(tmp_path, KEY).size == 302
 
 
@@ -165,22 +165,22 @@ def test_a_log_begins_empty(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="a new log has no entries"):
         Log.create(tmp_path / "log", KEY, signed(1))
     assert not (tmp_path / "log").exists()
-    made(tmp_path / "a/b/log")
+    make_log(tmp_path / "a/b/log")
     with pytest.raises(BadInput, match="there is a log already"):
-        made(tmp_path / "a/b/log")
+        make_log(tmp_path / "a/b/log")
     assert list(Log(tmp_path / "a/b/log", KEY).entries()) == []
 
 
 def test_what_a_crash_left_is_written_again(tmp_path: Path) -> None:
-    found = made(tmp_path, 300)
+    tlog = make_log(tmp_path, 300)
     (tmp_path / "tile/0/001.p/45").write_bytes(b"torn")
     (tmp_path / "tile/entries/001.p/45").write_bytes(b"torn")
-    found.publish(signed(301), 300, ENTRIES[300:301])
+    tlog.publish(signed(301), 300, ENTRIES[300:301])
     Log(tmp_path, KEY).check()
 
 
 def test_a_tile_that_cannot_be_written_leaves_the_log_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = made(tmp_path, 300)
+    tlog = make_log(tmp_path, 300)
     before = (tmp_path / "checkpoint").read_bytes()
 
     def full(path: Path, data: bytes) -> None:
@@ -189,9 +189,9 @@ def test_a_tile_that_cannot_be_written_leaves_the_log_as_it_was(tmp_path: Path, 
     with monkeypatch.context() as patched:
         patched.setattr(log, "write_bytes", full)
         with pytest.raises(BadInput, match="No space left"):
-            found.publish(signed(301), 300, ENTRIES[300:301])
+            tlog.publish(signed(301), 300, ENTRIES[300:301])
     assert (tmp_path / "checkpoint").read_bytes() == before
-    found.publish(signed(301), 300, ENTRIES[300:301])
+    tlog.publish(signed(301), 300, ENTRIES[300:301])
 
     def refused(path: Path, exist_ok: bool) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
@@ -204,12 +204,12 @@ def test_a_tile_that_cannot_be_written_leaves_the_log_as_it_was(tmp_path: Path, 
 
 @pytest.mark.no_cover
 def test_who_is_later_does_not_take_the_log_back(tmp_path: Path) -> None:
-    made(tmp_path)
+    make_log(tmp_path)
 
     def publish(sizes: Sequence[int]) -> None:
-        found = Log(tmp_path, KEY)
+        tlog = Log(tmp_path, KEY)
         for size in sizes:
-            found.publish(signed(size), 0, ENTRIES[:size])
+            tlog.publish(signed(size), 0, ENTRIES[:size])
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(publish, [range(1, 60, 2), range(2, 61, 2)]))
@@ -217,7 +217,7 @@ def test_who_is_later_does_not_take_the_log_back(tmp_path: Path) -> None:
 
 
 def test_the_folder_is_held_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = made(tmp_path, 1)
+    tlog = make_log(tmp_path, 1)
     held = []
 
     def look(path: Path, data: bytes) -> None:
@@ -230,7 +230,7 @@ def test_the_folder_is_held_while_it_is_written(tmp_path: Path, monkeypatch: pyt
             os.close(number)
 
     monkeypatch.setattr(log, "write_bytes", look)
-    found.publish(signed(2), 1, ENTRIES[1:2])
+    tlog.publish(signed(2), 1, ENTRIES[1:2])
     assert sorted(held) == ["2", "2", "checkpoint"]
 
 
@@ -259,7 +259,7 @@ def flip(path: Path, at: int = 0) -> None:
 )
 @pytest.mark.parametrize("how", ["changed", "cut", "grown", "gone"])
 def test_a_file_that_is_not_what_it_was_is_named(tmp_path: Path, name: str, size: int, how: str) -> None:
-    made(tmp_path, size)
+    make_log(tmp_path, size)
     path = tmp_path / name
     data = path.read_bytes()
     if how == "changed":
@@ -276,17 +276,17 @@ def test_a_file_that_is_not_what_it_was_is_named(tmp_path: Path, name: str, size
 
 
 def test_a_proof_is_not_made_from_a_changed_tile(tmp_path: Path) -> None:
-    found = made(tmp_path, 1500)
+    tlog = make_log(tmp_path, 1500)
     flip(tmp_path / "tile/0/002")
-    assert found.inclusion(0).size == 1500
+    assert tlog.inclusion(0).size == 1500
     with pytest.raises(BadInput, match="tile/0/002: the tile was changed"):
-        found.inclusion(600)
+        tlog.inclusion(600)
     with pytest.raises(BadInput, match="tile/0/002: the tile was changed"):
-        list(found.entries(600))
+        list(tlog.entries(600))
 
 
 def test_several_wrong_tiles_are_somebodys_doing(tmp_path: Path) -> None:
-    made(tmp_path, 1500)
+    make_log(tmp_path, 1500)
     flip(tmp_path / "tile/0/005.p/220")
     flip(tmp_path / "tile/1/000.p/5")
     with pytest.raises(BadInput, match="checkpoint: the tiles do not lead to the checkpoint's root"):
@@ -294,7 +294,7 @@ def test_several_wrong_tiles_are_somebodys_doing(tmp_path: Path) -> None:
 
 
 def test_what_is_below_a_wrong_tile_may_be_gone(tmp_path: Path) -> None:
-    made(tmp_path, 1500)
+    make_log(tmp_path, 1500)
     flip(tmp_path / "tile/0/005.p/220")
     (tmp_path / "tile/entries/005.p/220").unlink()
     (tmp_path / "tile/0/003").unlink()
@@ -303,7 +303,7 @@ def test_what_is_below_a_wrong_tile_may_be_gone(tmp_path: Path) -> None:
 
 
 def test_the_full_tile_stands_in_for_a_partial_one(tmp_path: Path) -> None:
-    made(tmp_path, 300).publish(signed(600), 300, ENTRIES[300:600])
+    make_log(tmp_path, 300).publish(signed(600), 300, ENTRIES[300:600])
     (tmp_path / "checkpoint").write_bytes(signed(300))
     rolled_back = Log(tmp_path, KEY)
     assert list(rolled_back.entries(299)) == ENTRIES[299:300]
@@ -311,26 +311,26 @@ def test_the_full_tile_stands_in_for_a_partial_one(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_that_went_back_is_seen_by_who_saw_the_later_one(tmp_path: Path) -> None:
-    found = made(tmp_path, 300)
-    found.publish(signed(600), 300, ENTRIES[300:600])
-    seen = found.checkpoint
+    tlog = make_log(tmp_path, 300)
+    tlog.publish(signed(600), 300, ENTRIES[300:600])
+    seen = tlog.checkpoint
     (tmp_path / "checkpoint").write_bytes(signed(300))
     with pytest.raises(BadInput, match="checkpoint: was rolled back: its size is 300, and was 600"):
         Log(tmp_path, KEY).check_against(seen)
 
 
 def test_a_fork_is_seen_by_who_saw_the_other_branch(tmp_path: Path) -> None:
-    found = made(tmp_path, 600)
+    tlog = make_log(tmp_path, 600)
     other = [*LEAVES[:299], trees.leaf(b"other"), *LEAVES[300:]]
-    found.check_against(check.check_checkpoint(signed(299, other), [KEY]))
+    tlog.check_against(check.check_checkpoint(signed(299, other), [KEY]))
     with pytest.raises(BadInput, match="was forked: the root of its first 300 entries was"):
-        found.check_against(check.check_checkpoint(signed(300, other), [KEY]))
+        tlog.check_against(check.check_checkpoint(signed(300, other), [KEY]))
     with pytest.raises(BadInput, match="was forked"):
-        found.publish(signed(600, other), 0, ENTRIES[:600])
+        tlog.publish(signed(600, other), 0, ENTRIES[:600])
 
 
 def test_the_checkpoint_is_of_the_log(tmp_path: Path) -> None:
-    made(tmp_path, 3)
+    make_log(tmp_path, 3)
     with pytest.raises(BadInput, match="the note is not signed by the key"):
         Log(tmp_path, log.log_key(NAME, keys.new().public))
     (tmp_path / "checkpoint").unlink()
@@ -340,24 +340,24 @@ def test_the_checkpoint_is_of_the_log(tmp_path: Path) -> None:
 
 def test_a_log_that_grows_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between checkpoint and tiles another process adds: the partial tiles go that the first checkpoint spoke of."""
-    made(tmp_path, 255)
+    make_log(tmp_path, 255)
     whole, grown = Log(tmp_path, KEY), False
     read = Log._read_edge
 
-    def late(found: Log) -> None:
+    def late(tlog: Log) -> None:
         nonlocal grown
-        if not grown and found is not whole:
+        if not grown and tlog is not whole:
             grown = True
             monkeypatch.undo()
             whole.publish(signed(256), 255, ENTRIES[255:256])
             monkeypatch.setattr(Log, "_read_edge", late)
             (tmp_path / "tile/0/000").rename(tmp_path / "aside")  # as if the full one were not seen yet
             try:
-                read(found)
+                read(tlog)
             finally:
                 (tmp_path / "aside").rename(tmp_path / "tile/0/000")
         else:
-            read(found)
+            read(tlog)
 
     monkeypatch.setattr(Log, "_read_edge", late)
     assert Log(tmp_path, KEY).size == 256

@@ -23,9 +23,9 @@ def test_the_root_is_that_of_the_definition(size: int) -> None:
 def test_proofs_are_those_of_the_definition(size: int, data: st.DataObject) -> None:
     tree = Tree(LEAVES)
     index, old = data.draw(st.integers(0, size - 1)), data.draw(st.integers(0, size))
-    found = tree.inclusion(index, size)
-    assert found == Proof(index, size, tuple(trees.inclusion(index, LEAVES[:size])))
-    check.check_inclusion(tree.root(size), size, index, LEAVES[index], found.hashes)
+    proof = tree.inclusion(index, size)
+    assert proof == Proof(index, size, tuple(trees.inclusion(index, LEAVES[:size])))
+    check.check_inclusion(tree.root(size), size, index, LEAVES[index], proof.hashes)
     between = tree.consistency(old, size)
     assert list(between) == trees.consistency(old, LEAVES[:size])
     check.check_consistency(old, tree.root(old), size, tree.root(size), between)

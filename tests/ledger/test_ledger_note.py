@@ -23,12 +23,12 @@ LEAVES = [trees.leaf(bytes([number])) for number in range(5)]
 def test_a_checkpoint_is_signed_as_c2sp_says() -> None:
     assert str(KEY) == trees.vkey(NAME, THEIRS)
     tree = Tree(LEAVES)
-    found = log.sign_checkpoint(5, tree.root(), KEY, SIGNER)
-    assert found.decode() == trees.note(NAME, 5, tree.root(), THEIRS)
-    assert check.check_checkpoint(found, [KEY]).size == 5
-    text = log.proof_text(tree.inclusion(3), found)
-    assert text == trees.proof(3, trees.inclusion(3, LEAVES), found.decode())
-    assert check.LogProof.parse(text).checkpoint == found
+    checkpoint = log.sign_checkpoint(5, tree.root(), KEY, SIGNER)
+    assert checkpoint.decode() == trees.note(NAME, 5, tree.root(), THEIRS)
+    assert check.check_checkpoint(checkpoint, [KEY]).size == 5
+    text = log.proof_text(tree.inclusion(3), checkpoint)
+    assert text == trees.proof(3, trees.inclusion(3, LEAVES), checkpoint.decode())
+    assert check.LogProof.parse(text).checkpoint == checkpoint
 
 
 def test_a_note_is_signed_by_its_own_key() -> None:

@@ -19,13 +19,22 @@ from ledger_kit import KEY, ORIGIN, SIGNER, V1, VALIDATORS
 from test_ledger_versions import stored
 
 
-def first_version(found: Batch) -> Batch:
+def first_version(current: Batch) -> Batch:
     """The same records under a statement of version 1, which names no log."""
-    said = found.statement
-    fields = (said.competition, said.epoch, said.kind, said.validator, said.task_set, said.count, said.root, said.submissions)
+    statement = current.statement
+    fields = (
+        statement.competition,
+        statement.epoch,
+        statement.kind,
+        statement.validator,
+        statement.task_set,
+        statement.count,
+        statement.root,
+        statement.submissions,
+    )
     payload = canonical(BatchStatement(None, *fields, version=1).document())
-    envelope = canonical(sign_envelope(payload, VALIDATORS[said.validator]))
-    return batch.read(b"\n".join((envelope, *found.bodies, b"")))
+    envelope = canonical(sign_envelope(payload, VALIDATORS[statement.validator]))
+    return batch.read(b"\n".join((envelope, *current.bodies, b"")))
 
 
 @pytest.fixture
@@ -40,13 +49,13 @@ def test_net(tmp_path: Path) -> Path:
 def test_a_batch_of_the_test_net_counts_on_no_main_net(test_net: Path, tmp_path: Path) -> None:
     place = ledger_kit.ledger_folder(tmp_path / "main-net")
     files = []
-    for number, found in enumerate(ledger_kit.batches(test_net, ledger_kit.records())):
+    for number, signed in enumerate(ledger_kit.batches(test_net, ledger_kit.records())):
         files.append(tmp_path / f"{number}.batch")
-        files[-1].write_bytes(found.data)
+        files[-1].write_bytes(signed.data)
     assert "12 records added by 3 batches" in output("evidence", "add", test_net, *files)
-    said = run("evidence", "add", place, *files, columns=10_000, code=2).stderr
-    assert f"0.batch: origin: the batch is for the log 'example.org/test-net', the ledger's is '{ORIGIN}'" in said
-    assert "give it to the ledger that it was signed for" in said
+    printed = run("evidence", "add", place, *files, columns=10_000, code=2).stderr
+    assert f"0.batch: origin: the batch is for the log 'example.org/test-net', the ledger's is '{ORIGIN}'" in printed
+    assert "give it to the ledger that it was signed for" in printed
     with ledger_kit.opened(place) as ledger, ledger.store.reading() as view:
         assert list(view.batches()) == []
 
@@ -71,7 +80,7 @@ def test_one_that_the_ledger_has_is_kept_known_and_shown(database: str, request:
     store.migrate(database)
     with store.open(database) as ledger:
         kept = _kept(ledger)
-        assert [batch.stated(one)[1].version for one in kept] == [1, 1]
+        assert [batch.stated(envelope)[1].version for envelope in kept] == [1, 1]
         again = first_version(kit.signed(*kit.trials(range(1, 4))))
         assert again.envelope == kept[0]
 
@@ -80,22 +89,22 @@ def test_one_that_the_ledger_has_is_kept_known_and_shown(database: str, request:
 
 def _kept(ledger: Store) -> list[bytes]:
     with ledger.reading() as view:
-        return [one.envelope for one in view.batches()]
+        return [batch.envelope for batch in view.batches()]
 
 
 def test_verify_says_that_a_batch_is_for_another_log_or_names_none(tmp_path: Path) -> None:
     place = ledger_kit.ledger_folder(tmp_path / "ours")
-    others = [first_version(one) for one in ledger_kit.batches(place, ledger_kit.records(validators=[V1]))]
+    others = [first_version(signed) for signed in ledger_kit.batches(place, ledger_kit.records(validators=[V1]))]
     ledger_kit.add(place, ledger_kit.records())
     with ledger_kit.opened(place) as ledger:
         settling.settle(ledger, SIGNER)
         bundle.export(ledger, 3, tmp_path / "bundle")
     file = tmp_path / "bundle" / bundle.BATCHES
     whole = file.read_bytes()
-    mine = next(one for one in ledger_kit.batches(place, ledger_kit.records(validators=[V1])))
+    mine = next(signed for signed in ledger_kit.batches(place, ledger_kit.records(validators=[V1])))
     file.write_bytes(whole.replace(mine.envelope, others[0].envelope))
-    told = {one.stage: one.what for one in verify(tmp_path / "bundle", key=str(KEY)).checked}
-    assert told["signatures"] == "3 batches by 3 validators; 1 batch of version 1, which names no log"
+    checks = {result.stage: result.what for result in verify(tmp_path / "bundle", key=str(KEY)).checked}
+    assert checks["signatures"] == "3 batches by 3 validators; 1 batch of version 1, which names no log"
     elsewhere = batch.make(
         mine.records, origin="example.org/x", competition="small", task_set=None, signer=VALIDATORS[V1], validator=V1
     )

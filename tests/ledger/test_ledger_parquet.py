@@ -29,32 +29,32 @@ TIMES = st.sampled_from(["2026-11-02T09:00:00Z", "2026-11-02T10:00:00.25+01:00",
 
 @st.composite
 def records(draw: st.DrawFn) -> list[Evidence]:
-    found = []
+    drawn = []
     for _ in range(draw(st.integers(0, 12))):
         names = {name: draw(WORDS) for name in ("validator", "participant", "submission", "task")}
         more = {"image": draw(WORDS)} if draw(st.booleans()) else {}
         outcome = draw(st.sampled_from(["pass", "fail", "timeout", "error"]))
         trial, epoch = draw(st.integers(1, 10**9)), draw(st.integers(0, 2**53 - 1))
         whole = small_folder.record(**names, **more, outcome=outcome, trial=trial, epoch=epoch, observed_at=draw(TIMES))
-        found.append(record(whole))
-    return found
+        drawn.append(record(whole))
+    return drawn
 
 
 def read(path: Path) -> list[tuple[int, bytes, tuple[str, int, str]]]:
-    return [one for part in evidence.read_parquet(path) for one in zip(*part, strict=True)]
+    return [row for part in evidence.read_parquet(path) for row in zip(*part, strict=True)]
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(records(), st.integers(1, 5))
-def test_what_is_read_is_what_was_written(tmp_path: Path, found: list[Evidence], at_once: int) -> None:
+def test_what_is_read_is_what_was_written(tmp_path: Path, records: list[Evidence], at_once: int) -> None:
     path = tmp_path / "a.parquet"
     path.unlink(missing_ok=True)
-    bodies = [(3 * seq + 1, canonical(one.document())) for seq, one in enumerate(found)]
+    bodies = [(3 * seq + 1, canonical(record.document())) for seq, record in enumerate(records)]
     with patch.object(evidence, "PARQUET_ROWS", at_once), patch.object(evidence, "PARQUET_AT_ONCE", at_once):
-        assert evidence.write_parquet(path, bodies) == len(found) == evidence.parquet_rows(path)
+        assert evidence.write_parquet(path, bodies) == len(records) == evidence.parquet_rows(path)
         again = read(path)
     assert [(seq, body) for seq, body, _ in again] == bodies
-    assert [said for _, _, said in again] == [(one.kind, one.epoch, one.validator) for one in found]
+    assert [head for _, _, head in again] == [(record.kind, record.epoch, record.validator) for record in records]
 
 
 def table(path: Path, change: dict[str, Any] | None = None, **columns: Any) -> Path:
@@ -70,13 +70,13 @@ def table(path: Path, change: dict[str, Any] | None = None, **columns: Any) -> P
 
 def test_other_writers_are_read_too(tmp_path: Path) -> None:
     body = canonical(record(small_folder.record()).document())
-    assert [one[1] for one in read(table(tmp_path / "a.parquet"))] == [body]
-    assert [one[1] for one in read(table(tmp_path / "b.parquet", trial=None))] == [body]
-    assert [one[1] for one in read(table(tmp_path / "c.parquet", trial=pa.array([None], pa.int32())))] == [body]
+    assert [row[1] for row in read(table(tmp_path / "a.parquet"))] == [body]
+    assert [row[1] for row in read(table(tmp_path / "b.parquet", trial=None))] == [body]
+    assert [row[1] for row in read(table(tmp_path / "c.parquet", trial=pa.array([None], pa.int32())))] == [body]
     large = pa.array(["t1"], pa.large_string())
-    assert [one[1] for one in read(table(tmp_path / "d.parquet", task=large, image=pa.array([None], pa.string())))] == [body]
+    assert [row[1] for row in read(table(tmp_path / "d.parquet", task=large, image=pa.array([None], pa.string())))] == [body]
     odd = [
-        one[1] for one in read(table(tmp_path / "e.parquet", observed_at=pa.array(['"']).dictionary_encode().cast(pa.string())))
+        row[1] for row in read(table(tmp_path / "e.parquet", observed_at=pa.array(['"']).dictionary_encode().cast(pa.string())))
     ]
     assert odd == [body.replace(b'"2026-11-02T10:00:00Z"', b'"\\""')]
 
@@ -149,16 +149,16 @@ def test_every_flipped_byte_is_refused_or_read_as_other_records(tmp_path: Path) 
     for at in range(0, len(whole), 3):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :])
         try:
-            found = read(path)
+            rows = read(path)
         except BadInput as error:
             came["refused" if error.file == path else "elsewhere"] += 1
             continue
-        came["the same" if found == right else "others"] += 1
-        assert len(found) <= 1
-        for seq, body, said in found:
+        came["the same" if rows == right else "others"] += 1
+        assert len(rows) <= 1
+        for seq, body, head in rows:
             document = strict.parse(body.decode())
             assert canonical(document) == body
-            assert said == (document["kind"], document["epoch"], document["validator"])
+            assert head == (document["kind"], document["epoch"], document["validator"])
             assert seq >= 0
     assert came.keys() == {"refused", "the same", "others"}
     assert came["refused"] > came["the same"] + came["others"], came
@@ -176,8 +176,8 @@ class TestSeveralKinds:
             export_epochs(ledger, str(tmp_path / "archive"), as_parquet=True)
         kinds = [evidence.parquet_kind(columns / "evidence" / f"epoch-{epoch}.parquet") for epoch in (3, 4)]
         assert kinds == [first, "tests"]
-        found = [verify(where, key=str(ledger_kit.KEY)) for where in (columns, lines)]
-        assert [report.recomputed for report in found] == [True, True]
+        reports = [verify(where, key=str(ledger_kit.KEY)) for where in (columns, lines)]
+        assert [report.recomputed for report in reports] == [True, True]
         report = verify_all(str(tmp_path / "archive"), engine=LocalWorkers(workers=1))
         settled, _ = settle_all(str(tmp_path / "archive"), engine=LocalWorkers(workers=1))
         assert [row.fault for row in report.verdicts] == [None, None]

@@ -20,14 +20,14 @@ USER = "part-1"
 def place(tmp_path: Path, postgresql: postgres.Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A ledger with a settled epoch, parts, and a user of the first validator."""
     monkeypatch.setattr(standing, "MANY", -1)
-    made = ledger_kit.ledger_folder(tmp_path / "small", database=postgresql.database())
-    ledger_kit.add(made, records())
-    url = config.read(made).place
+    folder = ledger_kit.ledger_folder(tmp_path / "small", database=postgresql.database())
+    ledger_kit.add(folder, records())
+    url = config.read(folder).place
     postgresql.sql(url, f"CREATE ROLE \"{USER}\" LOGIN PASSWORD '{postgres.PASSWORD}'")
-    with ledger_kit.opened(made) as ledger:
+    with ledger_kit.opened(folder) as ledger:
         assert settling.settle(ledger, SIGNER, 3).new
         ledger.store.grant(USER, "validator", V1)
-    yield made
+    yield folder
     postgresql.sql(url, f'DROP OWNED BY "{USER}"; DROP ROLE "{USER}"')
 
 

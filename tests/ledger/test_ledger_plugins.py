@@ -69,11 +69,11 @@ def test_a_judge_that_the_scheme_names_is_told(site: Path, tmp_path: Path) -> No
     ending = "made the evidence, instead of the judge 'given'"
 
     def judge() -> str:
-        found = verify(source, key=KEY)
-        assert found.recomputed
-        (one,) = (one for one in found.checked if one.stage == "judge")
-        assert not one.done
-        return one.what
+        report = verify(source, key=KEY)
+        assert report.recomputed
+        (result,) = (result for result in report.checked if result.stage == "judge")
+        assert not result.done
+        return result.what
 
     assert judge() == f"the judge 'strict' (which is not installed here) {ending}"
     package_kit.package(site, "one_judge", JUDGES, "strict = one_judge:run", "")

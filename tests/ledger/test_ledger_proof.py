@@ -21,8 +21,8 @@ Json = dict[str, Any]
 
 def seen(epoch: int = 3, **changes: Any) -> list[Json]:
     """What all saw of all: some passed, some failed."""
-    found = ledger_kit.records(epoch=epoch, **changes)
-    return [one | {"outcome": "pass" if at % 3 else "fail"} for at, one in enumerate(found)]
+    records = ledger_kit.records(epoch=epoch, **changes)
+    return [record | {"outcome": "pass" if at % 3 else "fail"} for at, record in enumerate(records)]
 
 
 def proof_of(place: Path, participant: str = "m1") -> Json:
@@ -33,14 +33,14 @@ def proof_of(place: Path, participant: str = "m1") -> Json:
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """Two epochs; the second has evidence of its own, and a record that contradicts one of the first."""
-    found = ledger_kit.ledger_folder(tmp_path / "small")
+    folder = ledger_kit.ledger_folder(tmp_path / "small")
     for epoch, trial in ((3, 1), (4, 2)):
-        ledger_kit.add(found, seen(epoch, trial=trial))
+        ledger_kit.add(folder, seen(epoch, trial=trial))
         if epoch == 4:
-            ledger_kit.add(found, ledger_kit.records(epoch=4, validators=[V1], trial=1, outcome="fail"))
-        with ledger_kit.opened(found) as ledger:
+            ledger_kit.add(folder, ledger_kit.records(epoch=4, validators=[V1], trial=1, outcome="fail"))
+        with ledger_kit.opened(folder) as ledger:
             settling.settle(ledger, SIGNER)
-    return found
+    return folder
 
 
 def written(proof: Json, target: Path) -> Path:
@@ -53,13 +53,13 @@ def test_without_the_records_that_failed_it_is_refused(place: Path, tmp_path: Pa
     proof = proof_of(place)
     assert proof["schema"] == "assay.proof/2"
     assert proof["result"]["records"]["count"] == len(proof["records"]) == 12
-    told = {one.stage: one for one in verify(written(proof, tmp_path / "a.proof"), key=str(KEY)).checked}
-    assert told["evidence"].what == "all 12 records that it rests on, each under the evidence root of a receipt"
+    checks = {result.stage: result for result in verify(written(proof, tmp_path / "a.proof"), key=str(KEY)).checked}
+    assert checks["evidence"].what == "all 12 records that it rests on, each under the evidence root of a receipt"
     passed = [row for row in proof["records"] if row["record"]["outcome"] == "pass"]
     assert 0 < len(passed) < 12
     thinned = written(proof | {"records": passed}, tmp_path / "b.proof")
-    said = refused("verify", thinned, "--key", str(KEY), code=1)
-    assert "evidence: the result rests on another number of records (expected 12, found " in said
+    refusal = refused("verify", thinned, "--key", str(KEY), code=1)
+    assert "evidence: the result rests on another number of records (expected 12, found " in refusal
 
 
 def test_each_record_left_out_or_in_another_place_is_refused(place: Path, tmp_path: Path) -> None:
@@ -105,9 +105,11 @@ def test_what_is_too_old_of_another_task_set_or_of_a_stranger_is_none_of_them(ag
     for epoch in (3, 4):
         ledger_kit.add(place, seen(epoch, trial=1))
         own = ledger_kit.records(epoch=epoch, validators=[V2])
-        ledger_kit.add(place, [one | {"participant": "m4", "submission": ""} for one in own if one["participant"] == "m1"])
+        ledger_kit.add(
+            place, [record | {"participant": "m4", "submission": ""} for record in own if record["participant"] == "m1"]
+        )
         for gone in ("of nobody", ""):  # m1 has handed in something else
-            ledger_kit.add(place, [one | {"submission": gone} for one in own if one["participant"] == "m1"])
+            ledger_kit.add(place, [record | {"submission": gone} for record in own if record["participant"] == "m1"])
         with ledger_kit.opened(place) as ledger:
             settling.settle(ledger, SIGNER)
     assert {row["record"]["submission"] for row in proof_of(place)["records"]} == {"s1"}
@@ -122,7 +124,7 @@ def test_what_is_too_old_of_another_task_set_or_of_a_stranger_is_none_of_them(ag
     left = ledger_kit.NAMES.replace(f"{V1},100,val-1\n", "")
     (place / "validators.csv").write_text(left)
     (place / "tasks.txt").write_text("t1\nt2\n")
-    ledger_kit.add(place, [one for one in seen(6, trial=1) if one["validator"] != V1])
+    ledger_kit.add(place, [record for record in seen(6, trial=1) if record["validator"] != V1])
     with ledger_kit.opened(place) as ledger:
         settling.settle(ledger, SIGNER, 6, without_scores=True)
     assert {row["record"]["validator"] for row in proof_of(place)["records"]} == set(VALIDATORS) - {V1}

@@ -54,10 +54,10 @@ def one_by_one(lines: list[bytes], kind: str) -> list[Evidence]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_pattern_takes_the_edges_of_each_field(kind: str) -> None:
     lines = bodies(kind)
-    found = matched(lines, kind)
-    assert found is not None
-    assert [list(column) for column in found[:4]] == [list(column) for column in columns_of(one_by_one(lines, kind))[:4]]
-    assert [*map(list, found.parts)] == [*map(list, columns_of(one_by_one(lines, kind)).parts)]
+    columns = matched(lines, kind)
+    assert columns is not None
+    assert [list(column) for column in columns[:4]] == [list(column) for column in columns_of(one_by_one(lines, kind))[:4]]
+    assert [*map(list, columns.parts)] == [*map(list, columns_of(one_by_one(lines, kind)).parts)]
     assert decides(kind) == (kind != "workflow")  # whose model has a rule beside its fields
 
 
@@ -258,14 +258,16 @@ def test_a_plain_statement_is_read_as_any_other(changes: dict[str, Any], monkeyp
 
 def test_a_plain_statement_is_nothing_that_would_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each byte of the envelope, and of the statement in it, is another one."""
-    found, plainly = signed(), batch._plainly_stated
+    original, plainly = signed(), batch._plainly_stated
     monkeypatch.setattr(batch, "_plainly_stated", lambda _: None)
     envelopes = [
-        found.envelope[:at] + other + found.envelope[at + 1 :] for at in range(len(found.envelope)) for other in (b"=", b"")
+        original.envelope[:at] + other + original.envelope[at + 1 :]
+        for at in range(len(original.envelope))
+        for other in (b"=", b"")
     ]
-    for at in range(len(found.payload)):
+    for at in range(len(original.payload)):
         for other in (b"0", b'"', b"x", b"\xff", b""):
-            payload = found.payload[:at] + other + found.payload[at + 1 :]
+            payload = original.payload[:at] + other + original.payload[at + 1 :]
             envelopes.append(canonical(keys.sign_envelope(payload, SIGNER)))
     taken = 0
     for envelope in envelopes:

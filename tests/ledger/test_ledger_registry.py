@@ -35,22 +35,22 @@ def rows_of(place: Path) -> str:
     """The digest over what the folder's registry says now."""
     people = csvs.read(place / "participants.csv", csvs.PARTICIPANTS)
     judges = csvs.read(place / "validators.csv", csvs.VALIDATORS)
-    found = registry.participants(people, Place(), read_scheme(place / "scheme.toml"))
-    return registry.pulled_rows(found, registry.validators(judges, Place(), len(found)))
+    participants = registry.participants(people, Place(), read_scheme(place / "scheme.toml"))
+    return registry.pulled_rows(participants, registry.validators(judges, Place(), len(participants)))
 
 
 def pull(place: Path, **changes: Any) -> Json:
     """registry.json beside what there is, as if that had been pulled."""
-    found = Pulled(**{**BLOCK, "rows": rows_of(place), **changes})
-    (place / "registry.json").write_bytes(registry.dump_pulled(found, ()))
-    return found.model_dump()
+    pulled = Pulled(**{**BLOCK, "rows": rows_of(place), **changes})
+    (place / "registry.json").write_bytes(registry.dump_pulled(pulled, ()))
+    return pulled.model_dump()
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    made = ledger_kit.ledger_folder(tmp_path / "small")
-    ledger_kit.add(made, ledger_kit.records())
-    return made
+    folder = ledger_kit.ledger_folder(tmp_path / "small")
+    ledger_kit.add(folder, ledger_kit.records())
+    return folder
 
 
 def settle(place: Path, epoch: int = 3) -> settling.EpochResult:
@@ -67,16 +67,16 @@ def exported(place: Path, epoch: int = 3) -> Path:
 @pytest.mark.no_cover
 def test_the_receipt_says_of_which_block_the_registry_is(place: Path) -> None:
     block = pull(place)
-    made = settle(place)
-    assert made.receipt is not None
-    assert receipt_predicate(made.receipt)["registry"] == block
+    settled = settle(place)
+    assert settled.receipt is not None
+    assert receipt_predicate(settled.receipt)["registry"] == block
     whole = exported(place)
     assert json.loads((whole / "inputs.json").read_bytes())["registry"] == block
-    found = assay.verify(whole, key=str(ledger_kit.KEY))
-    assert found.recomputed
-    assert found.receipt["registry"] == block
-    said = next(one.what for one in found.checked if one.stage == "inputs")
-    assert said.endswith(f"; registry of subnet 5 at block 4321000, {BLOCK['hash']}")
+    report = assay.verify(whole, key=str(ledger_kit.KEY))
+    assert report.recomputed
+    assert report.receipt["registry"] == block
+    what = next(result.what for result in report.checked if result.stage == "inputs")
+    assert what.endswith(f"; registry of subnet 5 at block 4321000, {BLOCK['hash']}")
     with ledger_kit.opened(place) as ledger:
         assert audit.audit_receipts(ledger) == 1
         assert len(list(settling.replay(ledger))) == 1
@@ -85,16 +85,16 @@ def test_the_receipt_says_of_which_block_the_registry_is(place: Path) -> None:
 
 @pytest.mark.no_cover
 def test_without_it_nothing_is_said_and_no_digest_changes(place: Path, tmp_path: Path) -> None:
-    made = settle(place)
-    assert made.receipt is not None
-    assert "registry" not in receipt_predicate(made.receipt)
+    settled = settle(place)
+    assert settled.receipt is not None
+    assert "registry" not in receipt_predicate(settled.receipt)
     whole = exported(place)
     assert "registry" not in json.loads((whole / "inputs.json").read_bytes())
-    assert "registry" not in next(one.what for one in assay.verify(whole).checked if one.stage == "inputs")
+    assert "registry" not in next(result.what for result in assay.verify(whole).checked if result.stage == "inputs")
     other = ledger_kit.ledger_folder(tmp_path / "other")
     ledger_kit.add(other, ledger_kit.records())
     pull(other)
-    assert settle(other).settlement.digest == made.settlement.digest  # nothing is computed from it
+    assert settle(other).settlement.digest == settled.settlement.digest  # nothing is computed from it
 
 
 @pytest.mark.sampled(2)
@@ -176,10 +176,10 @@ def test_the_checks_that_stand_alone_know_its_shape(change: Any, why: str) -> No
 def test_the_command_that_stands_alone_tells_it(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pull(place)
     settle(place)
-    found = exported(place) / "receipts/epoch-3.receipt"
-    assert check.main([str(found), "--key", str(ledger_kit.KEY)]) == 0
-    said = f"it says: registry of subnet 5 at block 4321000, {BLOCK['hash']}, of {BLOCK['chain']}\n"
-    assert said in capsys.readouterr().out
+    receipt = exported(place) / "receipts/epoch-3.receipt"
+    assert check.main([str(receipt), "--key", str(ledger_kit.KEY)]) == 0
+    line = f"it says: registry of subnet 5 at block 4321000, {BLOCK['hash']}, of {BLOCK['chain']}\n"
+    assert line in capsys.readouterr().out
 
 
 def test_a_folder_without_a_ledger_is_held_to_it_too(tmp_path: Path) -> None:

@@ -27,10 +27,10 @@ ROLES = ("val-1", "100%", "stranger", "operator")
 @pytest.fixture(scope="module")
 def server() -> Iterator[postgres.Cluster]:
     """A server for this file's tests, whose users are gone with it."""
-    with postgres.cluster() as made:
+    with postgres.cluster() as cluster:
         for role in ROLES:
-            made.sql("postgres", f"CREATE ROLE \"{role}\" LOGIN PASSWORD '{postgres.PASSWORD}'")
-        yield made
+            cluster.sql("postgres", f"CREATE ROLE \"{role}\" LOGIN PASSWORD '{postgres.PASSWORD}'")
+        yield cluster
 
 
 def of(place: str, role: str) -> str:
@@ -201,8 +201,8 @@ def test_who_undoes_the_limits_is_named_and_ended(server: postgres.Cluster, tmp_
         pid = theirs.info.backend_pid
         with pytest.raises(store.DatabaseBusy, match=rf"val-1 \(process {pid} of the server\) holds it; .*DIR USER --revoke"):
             add(ledger, 1)
-        said = output("ledger", "grant", place, "val-1", "--revoke")
-        assert said == "val-1 has no rights in the ledger any more; 1 session ended.\n"
+        printed = output("ledger", "grant", place, "val-1", "--revoke")
+        assert printed == "val-1 has no rights in the ledger any more; 1 session ended.\n"
         add(ledger, 1)
         with pytest.raises(psycopg.OperationalError):
             theirs.execute("SELECT 1")
@@ -245,14 +245,14 @@ def test_an_owner_who_may_not_set_limits_or_end_sessions_is_told_who_may(server:
     server.sql(url, "".join(f"ALTER TABLE {name} OWNER TO operator;" for name in tables.split()))
     text = (place / "ledger.toml").read_text().replace(url, of(url, "operator"))
     (place / "ledger.toml").write_text(text)
-    told = " ".join(run("ledger", "grant", place, "stranger").stderr.split())
-    assert "no time limit was set for stranger" in told
-    assert "ALTER ROLE (owner) CREATEROLE" in told
+    printed = " ".join(run("ledger", "grant", place, "stranger").stderr.split())
+    assert "no time limit was set for stranger" in printed
+    assert "ALTER ROLE (owner) CREATEROLE" in printed
     with psycopg.connect(of(url, "stranger")) as theirs:
         theirs.execute("SELECT 1")
-        told = " ".join(run("ledger", "grant", place, "stranger", "--revoke").stderr.split())
-        assert "1 of the sessions of stranger continue" in told
-        assert "GRANT pg_signal_backend TO (owner)" in told
+        printed = " ".join(run("ledger", "grant", place, "stranger", "--revoke").stderr.split())
+        assert "1 of the sessions of stranger continue" in printed
+        assert "GRANT pg_signal_backend TO (owner)" in printed
 
 
 def test_a_file_has_no_users(tmp_path: Path) -> None:

@@ -33,19 +33,19 @@ ONLY = "this user of the database may write only its own validator's evidence an
 @pytest.fixture(scope="module")
 def server() -> Iterator[postgres.Cluster]:
     """A server for this file's tests, whose users are gone with it."""
-    with postgres.cluster() as made:
+    with postgres.cluster() as cluster:
         for role in ROLES:
             quoted = role.replace('"', '""')
-            made.sql("postgres", f"CREATE ROLE \"{quoted}\" LOGIN PASSWORD '{postgres.PASSWORD}'")
-        yield made
+            cluster.sql("postgres", f"CREATE ROLE \"{quoted}\" LOGIN PASSWORD '{postgres.PASSWORD}'")
+        yield cluster
 
 
 @pytest.fixture
 def place(server: postgres.Cluster, tmp_path: Path) -> Path:
     """A competition whose ledger is on the server, with the tables of the service."""
-    made = ledger_kit.ledger_folder(tmp_path / "small", database=server.database())
-    Notebook(config.read(made).place).close()
-    return made
+    folder = ledger_kit.ledger_folder(tmp_path / "small", database=server.database())
+    Notebook(config.read(folder).place).close()
+    return folder
 
 
 def as_user(place: Path, user: str, folder: Path) -> Path:
@@ -69,8 +69,8 @@ def denied(url: str, *statements: str) -> list[str]:
 @pytest.mark.no_cover
 def test_a_validators_user_adds_the_evidence_of_that_validator_alone(place: Path, tmp_path: Path) -> None:
     url = config.read(place).place
-    said = output("ledger", "grant", place, "val-1", "--validator", "val-1")
-    assert " ".join(said.split()) == f"val-1 may read the ledger and add evidence of {V1}, and nothing else."
+    printed = output("ledger", "grant", place, "val-1", "--validator", "val-1")
+    assert " ".join(printed.split()) == f"val-1 may read the ledger and add evidence of {V1}, and nothing else."
     theirs = of(url, "val-1")
     rules, (first, second) = intake.intake_rules(place), ledger_kit.batches(place, ledger_kit.records(validators=[V1, V2]))
     with store.open(theirs) as worker:
@@ -154,10 +154,10 @@ def test_a_run_or_an_addition_for_another_validator_gets_one_sentence(
     (file := tmp_path / "two.batch").write_bytes(b"\n".join([of_v2.envelope, *of_v2.bodies, b""]))
     added = run("evidence", "add", theirs, file, columns=10_000, code=2)
     assert added.stdout == "0 records added by 0 batches; 1 refused.\n"
-    (said,) = added.stderr.splitlines()
-    assert ONLY in said
-    said = refused("run", theirs, "--sign", "val-2")  # before anything is judged
-    assert f"{ONLY}: {V1}, not {V2}; use the user that the operator made for this validator" in said
+    (message,) = added.stderr.splitlines()
+    assert ONLY in message
+    message = refused("run", theirs, "--sign", "val-2")  # before anything is judged
+    assert f"{ONLY}: {V1}, not {V2}; use the user that the operator made for this validator" in message
 
 
 @pytest.mark.no_cover
@@ -257,8 +257,8 @@ def test_a_user_with_rights_through_another_role_is_refused(server: postgres.Clu
     url = config.read(place).place
     output("ledger", "grant", place, "team", "--role", "reader")
     server.sql(url, 'GRANT team TO "val-1"')
-    said = refused("ledger", "grant", place, "val-1", "--validator", V1)
-    assert "the user 'val-1' has other rights in the ledger through the role 'team', which are not the owner's to take" in said
+    refusal = refused("ledger", "grant", place, "val-1", "--validator", V1)
+    assert "the user 'val-1' has other rights in the ledger through the role 'team', which are not the owner's to take" in refusal
     server.sql(url, 'REVOKE team FROM "val-1"; GRANT pg_write_all_data TO "val-1"')
     assert "through the role 'pg_write_all_data'" in refused("ledger", "grant", place, "val-1", "--validator", V1)
     server.sql(url, 'REVOKE pg_write_all_data FROM "val-1"; ALTER ROLE maker BYPASSRLS; ALTER ROLE late CREATEROLE')

@@ -40,11 +40,11 @@ def test_what_is_judged_is_signed_settled_and_verified(folder: Path, tmp_path: P
     assert "say whose evidence it is" in run("run", folder, code=2).stderr.replace("\n", " ")
     assert list(folder.glob("evidence/*")) == []
 
-    said = output(*words)
-    assert "1 trial judged (1 pass)." in said
-    assert "1 record signed and added to the ledger." in said
-    assert "1 of 1 participant has an agreed score." in said
-    assert f"to close it:\n  assay settle {folder}" in said
+    printed = output(*words)
+    assert "1 trial judged (1 pass)." in printed
+    assert "1 record signed and added to the ledger." in printed
+    assert "1 of 1 participant has an agreed score." in printed
+    assert f"to close it:\n  assay settle {folder}" in printed
     assert "0 records signed and added to the ledger." in output("run", folder, "-q", "--sign", "val-1")
     trials = output("trials", folder, "--validator", "val-1")
     assert "1 trial: 1 pass." in trials
@@ -58,9 +58,9 @@ def test_what_is_judged_is_signed_settled_and_verified(folder: Path, tmp_path: P
 
     make_agent(tmp_path / "better", "echo hello > out.txt\n")
     assert "accepted in epoch 2" in " ".join(output("submit", folder, "ann", tmp_path / "better").split())
-    said = output(*words)
-    assert "1 record signed and added to the ledger." in said
-    assert "epoch 2" in said
+    printed = output(*words)
+    assert "1 record signed and added to the ledger." in printed
+    assert "epoch 2" in printed
     assert "0 records signed" in output(*words[:5], "--sign", "val-1", "--participant", "ann")
 
 
@@ -68,8 +68,8 @@ def test_what_is_judged_is_signed_settled_and_verified(folder: Path, tmp_path: P
 @pytest.mark.no_cover
 def test_what_is_judged_and_not_signed_is_not_said_to_count(folder: Path) -> None:
     run("ledger", "init", folder, "--origin", ledger_kit.ORIGIN, "--key", "log")
-    said = output("run", folder, "--validator", "val-1", "-q")
-    assert f"It counts once it is signed and added to the ledger:\n  assay evidence sign {folder} --key KEY" in said
+    printed = output("run", folder, "--validator", "val-1", "-q")
+    assert f"It counts once it is signed and added to the ledger:\n  assay evidence sign {folder} --key KEY" in printed
     assert "It counts once" not in output("run", folder, "--validator", "val-1", "-q", "--sign", "val-1")
 
 
@@ -82,8 +82,8 @@ def test_what_the_epoch_was_settled_before_is_signed_for_the_open_one(folder: Pa
     run(*words)  # judged and not handed in: its epoch is closed meanwhile
     evidence = next(folder.glob("evidence/*.jsonl")).read_bytes()
     run("settle", folder, "--without-scores", "--yes")
-    said = " ".join(output(*words, "--sign", "val-1").split())
-    assert "1 record signed and added to the ledger; 1 of an epoch that was settled before, signed for epoch 2." in said
+    printed = " ".join(output(*words, "--sign", "val-1").split())
+    assert "1 record signed and added to the ledger; 1 of an epoch that was settled before, signed for epoch 2." in printed
     assert next(folder.glob("evidence/*.jsonl")).read_bytes() == evidence
     assert "0 records signed and added to the ledger." in output(*words, "--sign", "val-1")
     with ledger_kit.opened(folder) as ledger, ledger.store.reading() as view:
@@ -113,9 +113,9 @@ def test_without_any_evidence_nothing_is_signed(folder: Path) -> None:
     run("ledger", "init", folder, "--origin", ledger_kit.ORIGIN, "--key", "log")
     signing = Signing(folder, V1, "val-1")
     assert signing.epoch is None
-    with console().capture() as said:
+    with console().capture() as capture:
         console().print(signing.add())
-    assert said is not None
+    assert capture is not None
     with ledger_kit.opened(folder) as ledger, ledger.store.reading() as view:
         assert view.last_seq() == 0
 
@@ -124,23 +124,25 @@ def test_a_validator_with_a_copy_or_no_ledger_writes_batches_to_be_sent(folder: 
     run("ledger", "init", folder, "--origin", ledger_kit.ORIGIN, "--key", "log")
     theirs = Path(shutil.copytree(folder, tmp_path / "theirs"))
     before = (theirs / "ledger.db").read_bytes()
-    said = output("run", theirs, "-q", "--sign", "val-1")
-    assert f"The ledger is not here: {theirs}/ledger.db: is a copy of the ledger in {folder}/ledger.db" in " ".join(said.split())
-    assert "1 record signed, not added to a ledger." in " ".join(said.split())
+    printed = output("run", theirs, "-q", "--sign", "val-1")
+    assert f"The ledger is not here: {theirs}/ledger.db: is a copy of the ledger in {folder}/ledger.db" in " ".join(
+        printed.split()
+    )
+    assert "1 record signed, not added to a ledger." in " ".join(printed.split())
     (batch,) = theirs.glob("batches/*.batch")
-    assert f"Send these files to the operator, who adds them:\n  assay evidence add DIR {batch}" in said
+    assert f"Send these files to the operator, who adds them:\n  assay evidence add DIR {batch}" in printed
     assert (theirs / "ledger.db").read_bytes() == before
     assert "1 new, 0 known" in output("evidence", "add", folder, batch)
 
     (theirs / "ledger.db").unlink()  # ledger.toml is published, the database is not
     shutil.rmtree(theirs / "log")
-    said = output("run", theirs, "-q", "--sign", "val-1")
-    assert f"The ledger is not here: {theirs}/ledger.db: there is no such file. 1 record signed, not" in " ".join(said.split())
+    printed = output("run", theirs, "-q", "--sign", "val-1")
+    assert f"The ledger is not here: {theirs}/ledger.db: there is no such file. 1 record signed, not" in " ".join(printed.split())
     assert "1 record in 1 batch, signed.\n" in output("evidence", "sign", theirs, "--key", "val-1")
     hint = "no such file; only the operator has it: a validator signs with `assay evidence sign` and sends the batches"
     assert hint in refused("evidence", "add", theirs, batch)
     assert hint in refused("settle", theirs)
-    assert "Epoch 1. Which epoch is open is not known here: ask the operator" in " ".join(said.split())
+    assert "Epoch 1. Which epoch is open is not known here: ask the operator" in " ".join(printed.split())
     shutil.rmtree(theirs / "evidence")
     assert "There is nothing to be sent." in signing_of(theirs)
 
@@ -154,8 +156,8 @@ def test_a_validator_without_the_ledger_learns_the_open_epoch_from_a_receipt(fol
     run("receipt", folder, "4", "-o", theirs / "epoch-4.receipt")
     (theirs / "epoch-9.receipt").write_text("{}")
     ledger_kit.ledger_folder(tmp_path / "other")
-    said = " ".join(output("run", theirs, "-q", "--sign", "val-1").split())
-    assert "Epoch 5; the newest receipt here says that epoch 4 is settled." in said
+    printed = " ".join(output("run", theirs, "-q", "--sign", "val-1").split())
+    assert "Epoch 5; the newest receipt here says that epoch 4 is settled." in printed
     (batch,) = theirs.glob("batches/epoch-5-*.batch")
     assert "1 new, 0 known" in output("evidence", "add", folder, batch)
     late = run("evidence", "sign", theirs, "--key", "val-1")
@@ -175,6 +177,6 @@ def signing_of(place: Path) -> str:
     from assay.cli.show import console
 
     shown = console()
-    with shown.capture() as found:
+    with shown.capture() as capture:
         shown.print(Signing(place, V1, "val-1").add())
-    return found.get()
+    return capture.get()

@@ -73,13 +73,13 @@ def test_the_oracle_gives_what_the_standard_prints() -> None:
     assert (shared.hex(), enc.hex()) == (SHARED, PUBLIC_E)
     assert hpke.decap(enc, bytes.fromhex(SECRET_R)) == shared
     context = hpke.key_schedule(shared, INFO)
-    assert tuple(one.hex() for one in context) == (SCHEDULE, *REST)
-    for number, found in ENCRYPTED.items():
+    assert tuple(part.hex() for part in context) == (SCHEDULE, *REST)
+    for number, expected in ENCRYPTED.items():
         aad = f"Count-{number}".encode()
-        assert context.seal(aad, PLAIN, number).hex() == found
-        assert context.open(aad, bytes.fromhex(found), number) == PLAIN
-    for exported, found in EXPORTED.items():
-        assert context.export(exported, 32).hex() == found
+        assert context.seal(aad, PLAIN, number).hex() == expected
+        assert context.open(aad, bytes.fromhex(expected), number) == PLAIN
+    for exported, expected in EXPORTED.items():
+        assert context.export(exported, 32).hex() == expected
 
 
 @pytest.mark.no_cover
@@ -147,12 +147,12 @@ def test_such_a_key_is_kept_as_the_others(folder: Path, passphrase: str) -> None
 
 
 def test_the_commands_know_the_kind(folder: Path, tmp_path: Path) -> None:
-    told = strict.parse(output("keys", "new", "sponsor", "--kind", "x25519", "--json"))
-    assert told["kind"] == "x25519"
-    assert told["key"] == told["id"] == keys.load("sponsor").public.id
-    assert output("keys", "show", "sponsor", "--public") == f"{told['key']}\n"
-    assert f"public key  {told['key']}\n" in output("keys", "show", "sponsor", columns=200)
-    assert strict.parse(output("keys", "list", "--json"))["keys"][0]["key"] == told["key"]
+    document = strict.parse(output("keys", "new", "sponsor", "--kind", "x25519", "--json"))
+    assert document["kind"] == "x25519"
+    assert document["key"] == document["id"] == keys.load("sponsor").public.id
+    assert output("keys", "show", "sponsor", "--public") == f"{document['key']}\n"
+    assert f"public key  {document['key']}\n" in output("keys", "show", "sponsor", columns=200)
+    assert strict.parse(output("keys", "list", "--json"))["keys"][0]["key"] == document["key"]
     seed = tmp_path / "seed"
     seed.write_text(SECRET_R)
     run("keys", "import", "enclave", seed, "--kind", "x25519")

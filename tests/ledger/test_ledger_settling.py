@@ -34,7 +34,7 @@ def settle(place: Path, epoch: int | None = None, **meant: Any) -> settling.Epoc
 
 def replayed(place: Path) -> list[str]:
     with ledger_kit.opened(place) as ledger:
-        return [one.settlement.digest for one in settling.replay(ledger)]
+        return [settled.settlement.digest for settled in settling.replay(ledger)]
 
 
 def as_folder(place: Path, target: Path, epoch: int, previous: Path | None = None) -> Json:
@@ -54,31 +54,33 @@ def test_the_ledger_settles_as_the_folder_does_epoch_after_epoch(database: str, 
     for epoch, outcome in ((3, "fail"), (4, "pass"), (30, "pass")):
         rest = {"task": "t1"} if epoch == 3 else {}
         submissions = {"submission": f"s{epoch}"} if epoch == 30 else {}
-        found = [
-            one for one in ledger_kit.records(epoch=epoch, outcome=outcome, **submissions) if one["task"] == "t1" or not rest
+        records = [
+            record
+            for record in ledger_kit.records(epoch=epoch, outcome=outcome, **submissions)
+            if record["task"] == "t1" or not rest
         ]
-        ledger_kit.add(place, found)
-        made = settle(place, epoch, skip=epoch == 30, without_scores=epoch == 3)
-        assert made.new
-        assert made.receipt is not None
+        ledger_kit.add(place, records)
+        settled = settle(place, epoch, skip=epoch == 30, without_scores=epoch == 3)
+        assert settled.new
+        assert settled.receipt is not None
         document = as_folder(place, tmp_path / f"copy-{epoch}", epoch, previous)
-        assert made.settlement.document == document
+        assert settled.settlement.document == document
         previous = tmp_path / f"{epoch}.json"
         previous.write_bytes(canonical(document))
-        digests.append(made.settlement.digest)
+        digests.append(settled.settlement.digest)
         again = settle(place, epoch)
-        assert (again.new, again.settlement.digest, again.receipt) == (False, made.settlement.digest, made.receipt)
+        assert (again.new, again.settlement.digest, again.receipt) == (False, settled.settlement.digest, settled.receipt)
     assert replayed(place) == digests
     with ledger_kit.opened(place) as ledger, ledger.store.reading() as view:
         receipts = list(view.receipts())
         stated = [receipt_predicate(receipt) for receipt in receipts]
         assert ledger.log.size == 3
-        assert [one["epoch"] for one in stated] == [3, 4, 30]
-        assert [one["previous"] for one in stated] == [
+        assert [predicate["epoch"] for predicate in stated] == [3, 4, 30]
+        assert [predicate["previous"] for predicate in stated] == [
             None,
             *({"epoch": receipt.epoch, "receipt": receipt.digest} for receipt in receipts[:2]),
         ]
-        assert [one["evidence"]["count"] for one in stated] == [view.count(0, 3), view.count(4, 4), view.count(5, 30)]
+        assert [predicate["evidence"]["count"] for predicate in stated] == [view.count(0, 3), view.count(4, 4), view.count(5, 30)]
 
 
 def test_without_evidence_there_is_no_epoch(tmp_path: Path) -> None:
@@ -87,10 +89,10 @@ def test_without_evidence_there_is_no_epoch(tmp_path: Path) -> None:
         settle(place)
     with pytest.raises(CannotSettle, match="epoch 3 has no receipt: nothing is settled yet"), ledger_kit.opened(place) as ledger:
         ledger.receipt(3)
-    made = settle(place, 3, without_scores=True)
-    assert made.settlement.ranking == []
-    assert made.receipt is not None
-    assert receipt_predicate(made.receipt)["evidence"]["count"] == 0
+    settled = settle(place, 3, without_scores=True)
+    assert settled.settlement.ranking == []
+    assert settled.receipt is not None
+    assert receipt_predicate(settled.receipt)["evidence"]["count"] == 0
     with (
         pytest.raises(CannotSettle, match="epoch 4 has no receipt: the last one settled is 3"),
         ledger_kit.opened(place) as ledger,
@@ -120,24 +122,24 @@ def test_the_competition_settles_by_its_ledger_and_keeps_nothing(tmp_path: Path)
     place = ledger_kit.ledger_folder(tmp_path)
     ledger_kit.add(place, ledger_kit.records())
     competition = assay.open(place)
-    found = competition.settle()
+    settlement = competition.settle()
     with pytest.raises(BadInput, match="the ledger already has the previous settlement"):
         competition.settle(previous=place / "x.json")
     with competition.ledger as ledger, ledger.store.reading() as view:
         assert view.last_receipt() is None
         assert not settling.is_settled(ledger)
-    assert settle(place).settlement == found
+    assert settle(place).settlement == settlement
     with competition.ledger as ledger:
         assert settling.is_settled(ledger)
         assert settling.is_settled(ledger, 3)
         assert not settling.is_settled(ledger, 4)
 
 
-def _settle_in_process(place: Path, start: Any, found: Any) -> None:
+def _settle_in_process(place: Path, start: Any, answers: Any) -> None:
     assert start.wait(300)
     with ledger_kit.opened(place) as ledger:
-        made = settling.settle(ledger, SIGNER)
-        found.put((made.new, made.settlement.digest, None if made.receipt is None else made.receipt.digest))
+        settled = settling.settle(ledger, SIGNER)
+        answers.put((settled.new, settled.settlement.digest, None if settled.receipt is None else settled.receipt.digest))
 
 
 @pytest.mark.no_cover
@@ -145,17 +147,17 @@ def test_of_those_who_settle_at_once_one_wins_and_all_report_the_same(database: 
     place = ledger_kit.ledger_folder(tmp_path / "small", database=database)
     ledger_kit.add(place, ledger_kit.records())
     context = ledger_kit.processes()
-    start, found = context.Event(), context.Queue()
-    settlers = [context.Process(target=_settle_in_process, args=(place, start, found)) for _ in range(3)]
+    start, answers = context.Event(), context.Queue()
+    settlers = [context.Process(target=_settle_in_process, args=(place, start, answers)) for _ in range(3)]
     for settler in settlers:
         settler.start()
     start.set()
-    said = [found.get(timeout=300) for _ in settlers]
+    reports = [answers.get(timeout=300) for _ in settlers]
     for settler in settlers:
         settler.join(300)
         assert settler.exitcode == 0
-    assert sorted(new for new, _, _ in said) == [False, False, True]
-    assert len({(settlement, receipt) for _, settlement, receipt in said}) == 1
+    assert sorted(new for new, _, _ in reports) == [False, False, True]
+    assert len({(settlement, receipt) for _, settlement, receipt in reports}) == 1
     with ledger_kit.opened(place) as ledger, ledger.store.reading() as view:
         assert len(list(view.receipts())) == ledger.log.size == 1
 
@@ -171,18 +173,18 @@ def test_a_settler_goes_on_when_the_one_that_holds_the_turn_is_killed(database: 
     place = ledger_kit.ledger_folder(tmp_path / "small", database=database)
     ledger_kit.add(place, ledger_kit.records())
     context = ledger_kit.processes()
-    start, held, found = context.Event(), context.Event(), context.Queue()
+    start, held, answers = context.Event(), context.Event(), context.Queue()
     holder = context.Process(target=_hold_in_process, args=(place, held))
-    settler = context.Process(target=_settle_in_process, args=(place, start, found))
+    settler = context.Process(target=_settle_in_process, args=(place, start, answers))
     holder.start()
     settler.start()
     assert held.wait(300)
     start.set()
     with pytest.raises(queue.Empty):
-        found.get(timeout=0.5)  # it is not its turn
+        answers.get(timeout=0.5)  # it is not its turn
     holder.kill()
     holder.join(300)
-    assert found.get(timeout=300)[0] is True
+    assert answers.get(timeout=300)[0] is True
     settler.join(300)
     with ledger_kit.opened(place) as ledger, ledger.store.reading() as view:
         assert len(list(view.receipts())) == ledger.log.size == 1
@@ -195,16 +197,16 @@ def test_evidence_that_comes_meanwhile_is_settled_too(tmp_path: Path, monkeypatc
     compute = settling.compute
 
     def interrupted(*arguments: Any) -> Any:
-        found = compute(*arguments)
+        computed = compute(*arguments)
         while late:
             ledger_kit.add(place, late.pop())
-        return found
+        return computed
 
     monkeypatch.setattr(settling, "compute", interrupted)
-    made = settle(place)
-    assert made.settlement.ranking == ["m1", "m2"]
-    assert made.receipt is not None
-    assert receipt_predicate(made.receipt)["evidence"]["count"] == 12
+    settled = settle(place)
+    assert settled.settlement.ranking == ["m1", "m2"]
+    assert settled.receipt is not None
+    assert receipt_predicate(settled.receipt)["evidence"]["count"] == 12
 
 
 def test_settling_ends_while_evidence_keeps_coming(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,11 +229,11 @@ def test_settling_ends_while_evidence_keeps_coming(tmp_path: Path, monkeypatch: 
         return compute(*arguments)
 
     monkeypatch.setattr(settling, "compute", interrupted)
-    made = settle(place)
+    settled = settle(place)
     coming[-1].join()
     assert (len(coming), refused) == (2, ["epoch 3 is settled, the last is 3"])
-    assert made.receipt is not None
-    assert receipt_predicate(made.receipt)["evidence"]["count"] == 16
+    assert settled.receipt is not None
+    assert receipt_predicate(settled.receipt)["evidence"]["count"] == 16
 
 
 def test_an_epoch_that_another_settles_meanwhile_is_settled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,8 +247,8 @@ def test_an_epoch_that_another_settles_meanwhile_is_settled_once(tmp_path: Path,
         return compute(*arguments)
 
     monkeypatch.setattr(settling, "compute", overtaken)
-    made = settle(place)
-    assert [(one.receipt, one.new) for one in (*others, made)] == [(made.receipt, True), (made.receipt, False)]
+    settled = settle(place)
+    assert [(result.receipt, result.new) for result in (*others, settled)] == [(settled.receipt, True), (settled.receipt, False)]
 
 
 def test_a_batch_that_is_acknowledged_after_a_snapshot_is_not_missing_in_it(tmp_path: Path) -> None:
@@ -270,17 +272,17 @@ def test_submissions_of_the_ledger_fill_what_participants_csv_leaves_empty(tmp_p
         tx.add_submission(Submission("m3", "s3", 2))
         tx.add_submission(Submission("m3", "later", 4))
     ledger_kit.add(place, ledger_kit.records())
-    made = settle(place)
-    assert {row["participant"]: row["submission"] for row in made.settlement.document["agreed"]} == {
+    settled = settle(place)
+    assert {row["participant"]: row["submission"] for row in settled.settlement.document["agreed"]} == {
         "m1": "s1",
         "m2": "s2",
         "m3": "s3",
     }
-    first, second, third = made.settlement.inputs.participants
+    first, second, third = settled.settlement.inputs.participants
     assert (first.accepted_epoch, second.accepted_epoch, third.accepted_epoch) == (2, None, 2)
     assert first.submitted_at is not None
     assert third.submitted_at is None
-    assert replayed(place) == [made.settlement.digest]
+    assert replayed(place) == [settled.settlement.digest]
 
 
 def parted(place: Path) -> None:
@@ -307,10 +309,10 @@ def test_those_who_left_do_not_count_and_stand_in_nobodys_way(
     assert before.settlement.ranking == ["m1", "m2"]
     parted(place)
     ledger_kit.add(place, ledger_kit.records(kind, epoch=4, validators=(V1, V2))[:1] if kind == "given" else [])
-    made = settle(place, 4)
-    assert made.settlement.ranking == (["m1"] if kind == "points" else ["m1", "m3"])
-    assert {vote["validator"] for row in made.settlement.document["agreed"] for vote in row["validators"]} == {V1, V2}
-    assert replayed(place) == [before.settlement.digest, made.settlement.digest]
+    settled = settle(place, 4)
+    assert settled.settlement.ranking == (["m1"] if kind == "points" else ["m1", "m3"])
+    assert {vote["validator"] for row in settled.settlement.document["agreed"] for vote in row["validators"]} == {V1, V2}
+    assert replayed(place) == [before.settlement.digest, settled.settlement.digest]
 
 
 @pytest.mark.sampled(1)
@@ -325,8 +327,8 @@ def test_evidence_of_another_task_set_does_not_count(many: bool, tmp_path: Path,
     (place / "tasks.txt").write_text(f"t1 sha256:{'0' * 64}\nt2\n")
     assert settle(place, 4, without_scores=True).settlement.ranking == []
     ledger_kit.add(place, ledger_kit.records(epoch=5, outcome="pass"))
-    made = settle(place, 5)
-    assert [row["score"] for row in made.settlement.document["agreed"]] == ["1", "1"]
+    settled = settle(place, 5)
+    assert [row["score"] for row in settled.settlement.document["agreed"]] == ["1", "1"]
     assert len(replayed(place)) == 3
 
 
@@ -363,10 +365,10 @@ def test_many_records_by_way_of_parquet_settle_to_the_same_bits(
     ledger_kit.add(place, ledger_kit.records(image="sha256:a"))
     ledger_kit.add(place, ledger_kit.records(validators=[V1], outcome="fail", observed_at="2026-11-02T11:00:00.5Z"))
     ledger_kit.add(place, ledger_kit.records(epoch=4, outcome="fail", submission="s1"))
-    one = assay.open(place).settle(epoch)
+    settlement = assay.open(place).settle(epoch)
     monkeypatch.setattr(eligible, "MANY", 0)
     other = assay.open(place).settle(epoch)
-    assert other.digest == one.digest
+    assert other.digest == settlement.digest
     assert not isinstance(other.inputs.evidence, tuple)
     monkeypatch.setattr(settling, "find_spec", lambda name: None)
     assert isinstance(assay.open(place).settle(epoch).inputs.evidence, tuple)
@@ -386,9 +388,9 @@ def test_a_ledger_that_was_changed_does_not_replay(tmp_path: Path) -> None:
     for name in ("evidence", "results", "settlement", "inputs", "gone"):
         place = ledger_kit.ledger_folder(tmp_path / name)
         ledger_kit.add(place, ledger_kit.records())
-        made = settle(place)
+        settled = settle(place)
 
-        def change(database: Any, name: str = name, made: settling.EpochResult = made) -> None:
+        def change(database: Any, name: str = name, settled: settling.EpochResult = settled) -> None:
             if name == "evidence":
                 database.execute("UPDATE records SET digest = zeroblob(32) WHERE seq = 1")
             elif name == "settlement":
@@ -478,11 +480,11 @@ def test_an_sr25519_validator_and_a_second_batch_of_the_same_records(tmp_path: P
     spelt = str(hotkey.public)
     place = ledger_kit.ledger_folder(tmp_path, validators_csv=ledger_kit.NAMES + f"{spelt},50,hot\n")
     ledger_kit.add(place, ledger_kit.records())
-    found = ledger_kit.records(validators=[spelt])
+    records = ledger_kit.records(validators=[spelt])
     terms = intake.intake_rules(place)
     with ledger_kit.opened(place) as ledger:
-        for part in (found, found[:2]):
-            made = batch.make(
+        for part in (records, records[:2]):
+            signed = batch.make(
                 map(record, part),
                 origin=ledger_kit.ORIGIN,
                 competition="small",
@@ -490,6 +492,6 @@ def test_an_sr25519_validator_and_a_second_batch_of_the_same_records(tmp_path: P
                 signer=hotkey,
                 validator=spelt,
             )
-            intake.accept(ledger.store, made, terms)
+            intake.accept(ledger.store, signed, terms)
         settled = settling.settle(ledger, SIGNER).settlement
     assert [len(row["validators"]) for row in settled.document["agreed"]] == [4, 4]

@@ -31,8 +31,8 @@ LATER = 1000
 @pytest.fixture
 def server() -> Iterator[postgres.Cluster]:
     """A server for one test alone, which may stop it."""
-    with postgres.cluster() as made:
-        yield made
+    with postgres.cluster() as cluster:
+        yield cluster
 
 
 def two_operators(tmp_path: Path, url: str) -> tuple[Path, Path]:
@@ -145,8 +145,8 @@ def test_services_and_operators_go_on_when_the_database_crashes_and_restarts(ser
         for ends in (signal.SIGQUIT, signal.SIGINT, signal.SIGQUIT, None):
             for _ in range(4):
                 assert taken.acquire(timeout=WAIT / 4)
-            for one in may:
-                one.release()
+            for permit in may:
+                permit.release()
             if ends is not None:
                 server.restart(ends)
         done.set()

@@ -20,18 +20,18 @@ EPOCHS = (3, 4)
 OUTCOMES = ("pass", "fail", "error", "timeout")
 
 
-def found() -> list[Json]:
+def observed() -> list[Json]:
     """What three validators saw in two epochs of participants who handed in something new in the second: of all kinds."""
     draw = random.Random(7)
     return [
-        one
+        record
         | {
-            "submission": f"{one['submission']}-{one['epoch']}",
+            "submission": f"{record['submission']}-{record['epoch']}",
             "outcome": draw.choice(OUTCOMES),
             "observed_at": f"2026-11-{draw.randrange(10, 30)}T10:00:00Z",
         }
         for epoch in EPOCHS
-        for one in ledger_kit.records(epoch=epoch)
+        for record in ledger_kit.records(epoch=epoch)
     ]
 
 
@@ -41,12 +41,12 @@ def dealt(place: Path, records: Sequence[Json], draw: random.Random) -> list[Bat
     batches = []
     for validator, signer in VALIDATORS.items():
         for epoch in EPOCHS:
-            mine = [one for one in records if (one["validator"], one["epoch"]) == (validator, epoch)]
+            mine = [record for record in records if (record["validator"], record["epoch"]) == (validator, epoch)]
             mine += draw.sample(mine, draw.randrange(len(mine)))
             draw.shuffle(mine)
             while mine:
                 size = draw.randint(1, len(mine))
-                part, mine = {repr(one): one for one in mine[:size]}, mine[size:]
+                part, mine = {repr(record): record for record in mine[:size]}, mine[size:]
                 batches.append(
                     batch.make(
                         map(record, part.values()),
@@ -68,23 +68,23 @@ def settled(place: Path, database: str, batches: Sequence[Batch]) -> list[tuple[
     """
     people = "key,uid,name,submission,submitted_at,last_reset_epoch,address\nm1,1,,,,,\nm2,2,,,,,\n"
     ledger_kit.ledger_folder(place, database=database, participants_csv=people)
-    said = []
+    digests = []
     with open_ledger(place) as ledger:
         with ledger.store.writing() as tx:
             for epoch in EPOCHS:
                 for name in ("m1", "m2"):
                     tx.add_submission(Submission(name, f"s{name[1]}-{epoch}", epoch))
-        for one in batches:
-            intake.accept(ledger.store, one, intake.intake_rules(place))
+        for signed in batches:
+            intake.accept(ledger.store, signed, intake.intake_rules(place))
         with ledger.store.reading() as view:
             assert view.count() == len(VALIDATORS) * 2 * 2 * len(EPOCHS)
             assert list(view.conflicts()) == []
         for epoch in EPOCHS:
-            made = settling.settle(ledger, SIGNER, epoch)
-            assert made.receipt is not None
-            said.append((made.settlement.digest, receipt_predicate(made.receipt)["results"]["count"]))
-        assert [one.settlement.digest for one in settling.replay(ledger)] == [digest for digest, _ in said]
-    return said
+            result = settling.settle(ledger, SIGNER, epoch)
+            assert result.receipt is not None
+            digests.append((result.settlement.digest, receipt_predicate(result.receipt)["results"]["count"]))
+        assert [result.settlement.digest for result in settling.replay(ledger)] == [digest for digest, _ in digests]
+    return digests
 
 
 @pytest.mark.sampled(1)
@@ -92,10 +92,10 @@ def settled(place: Path, database: str, batches: Sequence[Batch]) -> list[tuple[
 @pytest.mark.parametrize("seed", range(6))
 def test_the_order_of_arrival_does_not_matter(seed: int, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger_kit.ledger_folder(tmp_path / "terms")
-    straight = settled(tmp_path / "straight", "ledger.db", dealt(tmp_path / "terms", found(), random.Random(-1)))
+    straight = settled(tmp_path / "straight", "ledger.db", dealt(tmp_path / "terms", observed(), random.Random(-1)))
     monkeypatch.setattr(eligible, "MANY", 0 if seed % 2 else eligible.MANY)  # by way of Parquet, or one by one
     draw = random.Random(seed)
-    records = found()
+    records = observed()
     draw.shuffle(records)
     assert settled(tmp_path / "shuffled", database, dealt(tmp_path / "terms", records, draw)) == straight
     assert straight[0] != straight[1]
@@ -103,9 +103,9 @@ def test_the_order_of_arrival_does_not_matter(seed: int, database: str, tmp_path
 
 def test_an_epoch_may_come_before_the_one_before_it(database: str, tmp_path: Path) -> None:
     ledger_kit.ledger_folder(tmp_path / "terms")
-    batches = dealt(tmp_path / "terms", found(), random.Random(9))
-    straight = settled(tmp_path / "straight", "ledger.db", sorted(batches, key=lambda one: one.statement.epoch))
-    assert settled(tmp_path / "backwards", database, sorted(batches, key=lambda one: -one.statement.epoch)) == straight
+    batches = dealt(tmp_path / "terms", observed(), random.Random(9))
+    straight = settled(tmp_path / "straight", "ledger.db", sorted(batches, key=lambda signed: signed.statement.epoch))
+    assert settled(tmp_path / "backwards", database, sorted(batches, key=lambda signed: -signed.statement.epoch)) == straight
 
 
 @pytest.mark.full

@@ -28,35 +28,35 @@ from test_ledger_origin import first_version
 MALLORY = keys.read(b"99" * 32)
 
 
-def planted(place: Path, found: Batch) -> None:
+def planted(place: Path, signed: Batch) -> None:
     """What somebody does who may insert into the database: the tables' rows, past the intake."""
     with open_ledger(place) as ledger, ledger.store.writing() as tx:
-        tx.add_batch(found)
+        tx.add_batch(signed)
 
 
-def resigned(found: Batch, signer: keys.PrivateKey) -> Batch:
+def resigned(original: Batch, signer: keys.PrivateKey) -> Batch:
     """The same statement under somebody's signature."""
-    return batch.read(found.data.replace(found.envelope, canonical(sign_envelope(found.payload, signer))))
+    return batch.read(original.data.replace(original.envelope, canonical(sign_envelope(original.payload, signer))))
 
 
 def saying(signer: keys.PrivateKey = VALIDATORS[V1], origin: str = ORIGIN, **changes: Any) -> Batch:
     """What the first validator is said to have seen, signed by whoever."""
-    records = [record(one) for one in ledger_kit.records(validators=[V1], **changes)]
+    records = [record(row) for row in ledger_kit.records(validators=[V1], **changes)]
     named: dict[str, Any] = {"competition": "small", "task_set": None, "signer": VALIDATORS[V1], "validator": V1}
     return resigned(batch.make(records, origin=origin, **named), signer)
 
 
 def of_no_key() -> Batch:
     """In the name of somebody whose name is no key."""
-    records = tuple(record(one | {"validator": "elm"}) for one in ledger_kit.records(validators=[V1]))
-    rows = sorted((bytes.fromhex(one.digest[7:]), canonical(one.document())) for one in records)
+    records = tuple(record(row | {"validator": "elm"}) for row in ledger_kit.records(validators=[V1]))
+    rows = sorted((bytes.fromhex(record.digest[7:]), canonical(record.document())) for record in records)
     digests, bodies = tuple(digest for digest, _ in rows), tuple(body for _, body in rows)
-    found = {one.digest: one for one in records}
-    ordered = tuple(found[f"sha256:{digest.hex()}"] for digest in digests)
-    said = BatchStatement(ORIGIN, "small", 3, "tests", "elm", None, len(rows), batch.root_of(digests), ("s1", "s2"))
-    payload = canonical(said.document())
+    by_digest = {record.digest: record for record in records}
+    ordered = tuple(by_digest[f"sha256:{digest.hex()}"] for digest in digests)
+    statement = BatchStatement(ORIGIN, "small", 3, "tests", "elm", None, len(rows), batch.root_of(digests), ("s1", "s2"))
+    payload = canonical(statement.document())
     envelope = canonical(sign_envelope(payload, MALLORY))
-    return Batch(envelope, batch.parsed(envelope), said, bodies, digests, columns_of(ordered))
+    return Batch(envelope, batch.parsed(envelope), statement, bodies, digests, columns_of(ordered))
 
 
 FORGED: dict[str, tuple[Callable[[], Batch], str]] = {
@@ -76,35 +76,35 @@ def test_what_its_validator_did_not_sign_is_set_aside_and_the_season_goes_on(cas
     place, clean = ledger_kit.ledger_folder(tmp_path / "small", database=database), ledger_kit.ledger_folder(tmp_path / "clean")
     forged = make()
     planted(place, forged)
-    for one in (place, clean):
-        ledger_kit.add(one, ledger_kit.records(outcome="fail"))
-    said = run("ledger", "check", place, columns=10_000, code=1)
+    for folder in (place, clean):
+        ledger_kit.add(folder, ledger_kit.records(outcome="fail"))
+    checked = run("ledger", "check", place, columns=10_000, code=1)
     named = f"warning: batch {forged.digest}, attributed to {forged.statement.validator}, epoch 3, is set aside: {why}"
-    assert named in said.stderr
-    assert "1 batch does not count; everything else is intact." in said.stdout
+    assert named in checked.stderr
+    assert "1 batch does not count; everything else is intact." in checked.stdout
     with ledger_kit.opened(place) as ledger, ledger_kit.opened(clean) as other:
-        made = settling.settle(ledger, SIGNER)
-        assert made.settlement.digest == settling.settle(other, SIGNER).settlement.digest
-        assert [(one.batch.digest, one.new) for one in made.aside] == [(forged.digest, True)]
+        settled = settling.settle(ledger, SIGNER)
+        assert settled.settlement.digest == settling.settle(other, SIGNER).settlement.digest
+        assert [(aside.batch.digest, aside.new) for aside in settled.aside] == [(forged.digest, True)]
         bundle.export(ledger, 3, tmp_path / "bundle")
-        assert [one.new for one in settling.replay(ledger)] == [False]
+        assert [result.new for result in settling.replay(ledger)] == [False]
     assert verify(tmp_path / "bundle", key=str(KEY)).recomputed
     assert named in run("ledger", "check", place, columns=10_000).stderr  # a receipt was signed beside it: it is known
-    for one in (place, clean):
-        ledger_kit.add(one, ledger_kit.records(epoch=4))
+    for folder in (place, clean):
+        ledger_kit.add(folder, ledger_kit.records(epoch=4))
     with ledger_kit.opened(place) as ledger, ledger_kit.opened(clean) as other:
-        made = settling.settle(ledger, SIGNER)
-        assert made.settlement.digest == settling.settle(other, SIGNER).settlement.digest
-        assert [one.new for one in made.aside] == [False]
+        settled = settling.settle(ledger, SIGNER)
+        assert settled.settlement.digest == settling.settle(other, SIGNER).settlement.digest
+        assert [aside.new for aside in settled.aside] == [False]
         bundle.export(ledger, 4, tmp_path / "later")
     assert verify(tmp_path / "later", key=str(KEY)).recomputed
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    found = ledger_kit.ledger_folder(tmp_path / "small")
-    ledger_kit.add(found, ledger_kit.records())
-    return found
+    folder = ledger_kit.ledger_folder(tmp_path / "small")
+    ledger_kit.add(folder, ledger_kit.records())
+    return folder
 
 
 def test_the_command_names_it(place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -131,8 +131,8 @@ def test_a_batch_that_came_after_its_epoch_was_settled(place: Path, tmp_path: Pa
     planted(place, saying(trial=2))
     ledger_kit.add(place, ledger_kit.records(epoch=4))
     with ledger_kit.opened(place) as ledger:
-        made = settling.settle(ledger, SIGNER)
-        assert [one.why for one in made.aside] == ["it came after its epoch was settled"]
+        settled = settling.settle(ledger, SIGNER)
+        assert [aside.why for aside in settled.aside] == ["it came after its epoch was settled"]
         bundle.export(ledger, 4, tmp_path / "bundle")
     assert verify(tmp_path / "bundle", key=str(KEY)).recomputed
 
@@ -168,7 +168,7 @@ def test_the_word_of_somebody_else_that_it_was_checked_is_passed_over(place: Pat
             for number, word in enumerate(words, start=10):
                 tx.add_checked(number, word)
         with ledger.counted() as view:
-            assert [one.batch.digest for one in view.aside] == [forged.digest]
+            assert [aside.batch.digest for aside in view.aside] == [forged.digest]
 
 
 def inserted(place: Path, statement: str, *values: object) -> None:
@@ -185,8 +185,8 @@ def test_a_batch_that_somebody_put_there_first_does_not_stand_in_the_way(place: 
         assert [intake.accept(ledger.store, own, intake.intake_rules(place)).new for _ in range(2)] == [4, 0]
         assert (place / intake.ACKNOWLEDGED).read_text().count(own.digest) == 1
         with ledger.counted() as view:
-            assert [(one.batch.id, one.batch.digest) for one in view.aside] == [(4, own.digest)]
-            assert [one.id for one in view.batches() if one.digest == own.digest] == [5]
+            assert [(aside.batch.id, aside.batch.digest) for aside in view.aside] == [(4, own.digest)]
+            assert [batch.id for batch in view.batches() if batch.digest == own.digest] == [5]
 
 
 def test_nobody_is_told_to_contradict_what_another_signed(place: Path) -> None:
@@ -207,7 +207,7 @@ def test_who_may_insert_cannot_let_batches_that_name_no_log_in(place: Path) -> N
     inserted(place, "INSERT INTO meta VALUES ('unnamed_batches', '1000')")
     planted(place, first_version(saying(epoch=4)))
     with ledger_kit.opened(place) as ledger, ledger.counted() as view:
-        assert [one.why for one in view.aside] == ["it is of version 1, which names no log"]
+        assert [aside.why for aside in view.aside] == ["it is of version 1, which names no log"]
 
 
 def test_an_old_word_does_not_stand_for_the_last(place: Path) -> None:
@@ -220,7 +220,7 @@ def test_an_old_word_does_not_stand_for_the_last(place: Path) -> None:
     planted(place, saying(trial=2, epoch=4))
     inserted(place, "INSERT INTO checked SELECT 'x', 1000, envelope FROM checked ORDER BY batches LIMIT 1")
     with ledger_kit.opened(place) as ledger:
-        assert [one.why for one in settling.draft(ledger, 5).counted.aside] == ["it came after its epoch was settled"]  # type: ignore[union-attr]
+        assert [aside.why for aside in settling.draft(ledger, 5).counted.aside] == ["it came after its epoch was settled"]  # type: ignore[union-attr]
 
 
 def test_a_batch_that_is_set_aside_takes_nobodys_records_with_it(place: Path) -> None:
@@ -234,7 +234,7 @@ def test_a_batch_that_is_set_aside_takes_nobodys_records_with_it(place: Path) ->
     values = (*row, canonical(sign_envelope(payload, MALLORY)), members, own.first_seq, own.last_seq)
     inserted(place, f"INSERT INTO batches VALUES ({', '.join('?' * len(values))})", *values)
     with ledger_kit.opened(place) as ledger, ledger.counted() as view:
-        assert [one.batch.id for one in view.aside] == [4]
+        assert [aside.batch.id for aside in view.aside] == [4]
         assert len(list(view.records(0, 3))) == view.count(0, 3) == 12
 
 
@@ -247,9 +247,9 @@ def test_a_record_that_was_put_there_first_as_of_another_epoch_is_kept_once_more
     planted(place, replace(own, envelope=envelope, signed=batch.parsed(envelope), statement=statement))
     with ledger_kit.opened(place) as ledger:
         assert intake.accept(ledger.store, own, intake.intake_rules(place)).new == 4
-        assert [one.batch.epoch for one in settling.settle(ledger, SIGNER, 3).aside] == [9]
+        assert [aside.batch.epoch for aside in settling.settle(ledger, SIGNER, 3).aside] == [9]
         with ledger.counted() as view:
-            assert [one.seq for one in view.records()] == [*range(1, 13), *range(17, 21)]
+            assert [record.seq for record in view.records()] == [*range(1, 13), *range(17, 21)]
 
 
 @pytest.mark.parametrize("word", ["text", 5])
@@ -279,10 +279,10 @@ def test_a_true_batch_that_is_there_twice_counts_once(place: Path) -> None:
     columns = "digest, validator, epoch, count, root, envelope, members, NULL, NULL"
     inserted(place, f"INSERT INTO batches SELECT 4, {columns} FROM batches WHERE id = 1")
     with ledger_kit.opened(place) as ledger:
-        made = settling.settle(ledger, SIGNER)
-        assert [(one.batch.id, one.why) for one in made.aside] == [(4, "it is there already, as batch 1")]
+        settled = settling.settle(ledger, SIGNER)
+        assert [(aside.batch.id, aside.why) for aside in settled.aside] == [(4, "it is there already, as batch 1")]
         with ledger.counted() as view:
-            assert [one.id for one in view.batches()] == [1, 2, 3]
+            assert [batch.id for batch in view.batches()] == [1, 2, 3]
 
 
 def test_a_batch_of_too_many_bytes_is_not_read(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,7 +293,7 @@ def test_a_batch_of_too_many_bytes_is_not_read(place: Path, monkeypatch: pytest.
     monkeypatch.setattr(batch, "BATCH_BYTES", 100)
     monkeypatch.setattr(View, "between", lambda *_: pytest.fail("it was read"))
     with ledger_kit.opened(place) as ledger, ledger.counted() as view:
-        assert [one.why for one in view.aside] == ["it has more than 100 bytes"]
+        assert [aside.why for aside in view.aside] == ["it has more than 100 bytes"]
 
 
 def as_owner(place: Path, statement: str) -> None:
@@ -358,13 +358,13 @@ def test_a_record_that_an_honest_batch_has_too_counts(tmp_path: Path) -> None:
     """Somebody puts records in a validator's name there that it hands in itself afterwards."""
     place, clean = ledger_kit.ledger_folder(tmp_path / "small"), ledger_kit.ledger_folder(tmp_path / "clean")
     planted(place, saying(MALLORY))
-    for one in (place, clean):
-        ledger_kit.add(one, [*ledger_kit.records(), *ledger_kit.records(validators=[V1], trial=2)])
+    for folder in (place, clean):
+        ledger_kit.add(folder, [*ledger_kit.records(), *ledger_kit.records(validators=[V1], trial=2)])
     with ledger_kit.opened(place) as ledger, ledger_kit.opened(clean) as other:
-        made, wanted = settling.settle(ledger, SIGNER), settling.settle(other, SIGNER)
+        settled, wanted = settling.settle(ledger, SIGNER), settling.settle(other, SIGNER)
         bundle.export(ledger, 3, tmp_path / "bundle")
-    assert len(made.aside) == 1
-    assert made.settlement.digest == wanted.settlement.digest
+    assert len(settled.aside) == 1
+    assert settled.settlement.digest == wanted.settlement.digest
     assert verify(tmp_path / "bundle", key=str(KEY)).recomputed
 
 

@@ -48,7 +48,7 @@ def _always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standing, "MANY", -1)
 
 
-def made(place: Path, kind: str, database: str = "ledger.db", more: str = "") -> Path:
+def competition(place: Path, kind: str, database: str = "ledger.db", more: str = "") -> Path:
     return ledger_kit.ledger_folder(
         place, RECORDS.get(kind, kind), database, scheme_toml=RULES.format(score=SCHEMES[kind]) + more
     )
@@ -146,7 +146,7 @@ def test_rows_and_records_say_the_same(kind: str, tmp_path_factory: pytest.TempP
     @given(st.lists(epochs, min_size=3, max_size=4))
     def season(steps: list[Json]) -> None:
         place = tmp_path_factory.mktemp("season") / "small"
-        ledger_kit.once(place, ("standing", kind), lambda template: made(template, kind))
+        ledger_kit.once(place, ("standing", kind), lambda template: competition(template, kind))
         for epoch, step in enumerate(steps, start=1):
             write(place, step["submissions"], tasks=step["tasks"])
             add(place, kind, step["records"], epoch)
@@ -162,7 +162,7 @@ def test_rows_and_records_say_the_same(kind: str, tmp_path_factory: pytest.TempP
 @pytest.fixture
 def two(tmp_path: Path, database: str) -> Path:
     """Two settled epochs, with rows of the second."""
-    place = made(tmp_path / "small", "tests", database)
+    place = competition(tmp_path / "small", "tests", database)
     for epoch in (3, 4):
         ledger_kit.add(place, ledger_kit.records(epoch=epoch, trial=epoch - 2))
         settle(place, epoch)
@@ -241,7 +241,7 @@ class TestRows:
             settling.rebuild(ledger, ledger_kit.VALIDATORS[V1])
 
     def test_nothing_is_stored_before_a_receipt(self, tmp_path: Path, database: str) -> None:
-        place = made(tmp_path / "small", "tests", database)
+        place = competition(tmp_path / "small", "tests", database)
         with ledger_kit.opened(place) as ledger:
             assert settling.rebuild(ledger, SIGNER) is None
             assert audit_standing(ledger) is None
@@ -342,7 +342,7 @@ def test_rows_are_stored_with_the_receipt_or_not_at_all(two: Path, monkeypatch: 
 @pytest.mark.parametrize("database", ["ledger.db"])
 @pytest.mark.parametrize("more", ["max_age_epochs = 1\n", 'assign = 1\n[epoch]\nevery = "1h"\nstart = "2026-11-01T00:00:00Z"\n'])
 def test_rules_that_need_all_evidence_store_nothing(tmp_path: Path, database: str, more: str) -> None:
-    place = made(tmp_path / "small", "tests", database, more)
+    place = competition(tmp_path / "small", "tests", database, more)
     (place / "randomness.csv").write_text("epoch,hex\n" + "".join(f"{epoch},{'ab' * 32}\n" for epoch in (3, 4, 5, 6)))
     if "assign" in more:
         write(place, {"m1": "s1", "m2": ""})

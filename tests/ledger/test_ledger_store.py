@@ -47,14 +47,14 @@ def test_what_was_accepted_is_there_in_order(ledger: Store, database: str) -> No
         assert [row.seq for row in view.records(4, 4)] == [4]
         assert [row.seq for row in view.records(5)] == []
         assert (view.count(), view.count(3, 3), view.count(5), view.last_seq(), view.highest_epoch()) == (4, 3, 0, 4, 4)
-        found = list(view.batches())
-        assert [(one.id, one.digest, one.epoch, one.members) for one in found] == [
+        batches = list(view.batches())
+        assert [(batch.id, batch.digest, batch.epoch, batch.members) for batch in batches] == [
             (1, first.digest, 3, ((1, 3),)),
             (2, second.digest, 4, ((4, 4),)),
         ]
-        assert found[0].envelope == first.envelope
-        assert (found[0].count, found[0].root, found[0].first_seq, found[0].last_seq) == (3, first.statement.root, 1, 3)
-        assert view.named(first.digest) == found[:1] == [view.numbered(1)]
+        assert batches[0].envelope == first.envelope
+        assert (batches[0].count, batches[0].root, batches[0].first_seq, batches[0].last_seq) == (3, first.statement.root, 1, 3)
+        assert view.named(first.digest) == batches[:1] == [view.numbered(1)]
         assert view.named("sha256:") == []
         assert [batch.id for batch in view.batches(4)] == [2]
         assert [view.last_batch(epoch) for epoch in (2, 3, 4)] == [0, 1, 2]
@@ -65,8 +65,8 @@ def test_an_empty_store_says_so(ledger: Store) -> None:
         assert (view.count(), view.last_seq(), view.highest_epoch(), view.settled_epoch()) == (0, 0, None, None)
         for some in (view.records(), view.batches(), view.receipts(), view.conflicts()):
             assert list(some) == []
-        for one in (view.last_receipt(), view.receipt(3), view.settlement(3), view.inputs("sha256:inputs")):
-            assert one is None
+        for absent in (view.last_receipt(), view.receipt(3), view.settlement(3), view.inputs("sha256:inputs")):
+            assert absent is None
         assert view.submissions() == {}
 
 
@@ -76,7 +76,7 @@ def test_many_records_come_a_piece_at_a_time(ledger: Store, monkeypatch: pytest.
         with ledger.writing() as tx:
             tx.add_batch(kit.signed(*kit.trials(range(50))))
         with ledger.reading() as view:
-            assert [one.seq for one in view.records()] == list(range(1, 51))
+            assert [record.seq for record in view.records()] == list(range(1, 51))
 
 
 def test_records_are_read_a_page_at_a_time_and_by_validator(ledger: Store) -> None:
@@ -313,9 +313,9 @@ def test_a_postgresql_that_is_in_use_is_left_as_it_is(postgresql: postgres.Clust
 def test_what_is_no_ledger_is_refused(tmp_path: Path, content: str | None, match: str) -> None:
     place = tmp_path / "ledger.db"
     if content is not None:
-        with closing(sqlite3.connect(place)) as made:
-            made.executescript(content)
-            made.execute("PRAGMA user_version = 1")
+        with closing(sqlite3.connect(place)) as connection:
+            connection.executescript(content)
+            connection.execute("PRAGMA user_version = 1")
     for use in (store.open, store.migrate):
         with pytest.raises(store.NotALedger, match=match):
             use(place)
@@ -379,20 +379,20 @@ def _settle_again(ledger: Store) -> None:
 def test_postgresql_commits_are_flushed_though_the_server_says_otherwise(postgresql: postgres.Cluster) -> None:
     place = postgresql.database()
     name = place.rpartition("/")[0] and place.split("/")[3].partition("?")[0]
-    for said, wanted in (("off", "on"), ("local", "local"), ("remote_apply", "remote_apply")):
-        postgresql.sql("postgres", f"ALTER DATABASE {name} SET synchronous_commit = {said}")
-        ledger = store.create(place, kit.META) if said == "off" else store.open(place)
+    for setting, wanted in (("off", "on"), ("local", "local"), ("remote_apply", "remote_apply")):
+        postgresql.sql("postgres", f"ALTER DATABASE {name} SET synchronous_commit = {setting}")
+        ledger = store.create(place, kit.META) if setting == "off" else store.open(place)
         with ledger, ledger.writing() as tx:
             assert tx._connection.exec_driver_sql("SHOW synchronous_commit").scalar() == wanted
 
 
 def test_sqlite_commits_are_flushed(tmp_path: Path) -> None:
     with store.create(tmp_path / "ledger.db", kit.META) as ledger, ledger.writing() as tx:
-        said = {
+        pragmas = {
             name: tx._connection.exec_driver_sql(f"PRAGMA {name}").scalar()
             for name in ("journal_mode", "synchronous", "foreign_keys")
         }
-    assert said == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
+    assert pragmas == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
 
 
 def test_rows_refer_to_rows(ledger: Store) -> None:

@@ -50,8 +50,8 @@ def test_a_submission_is_of_the_epoch_that_is_judged_now(database: str, tmp_path
             intake.hand_in(ledger, "m2", "s5", epoch=3)
         assert intake.hand_in(ledger, "m1", "s1").epoch == 4
         with ledger.reading() as view:
-            assert {key: one.submission for key, one in view.submissions().items()} == {"m1": "s1", "m2": "s4"}
-            assert {key: one.submission for key, one in view.submissions(3).items()} == {"m1": "s2"}
+            assert {key: submission.submission for key, submission in view.submissions().items()} == {"m1": "s1", "m2": "s4"}
+            assert {key: submission.submission for key, submission in view.submissions(3).items()} == {"m1": "s2"}
 
 
 @pytest.mark.parametrize("settled", [False, True])
@@ -67,8 +67,8 @@ def test_an_epoch_at_which_nobody_is_puts_off_no_submission(settled: bool, datab
     (far,) = ledger_kit.batches(place, ledger_kit.records(epoch=10**12, validators=[V2]))
     (near,) = ledger_kit.batches(place, ledger_kit.records(epoch=5, validators=[V2]))
     inserter = Inserter(database, place)
-    for one in (far, near):
-        last, forged = inserter.last(), signed_anew(one, keys.read(b"99" * 32))
+    for signed in (far, near):
+        last, forged = inserter.last(), signed_anew(signed, keys.read(b"99" * 32))
         inserter.put(batch_row(forged, last), record_rows(forged, last))
     with ledger_kit.opened(place) as ledger:
         assert intake.hand_in(ledger.store, "m1", "s9").epoch == 4
@@ -136,9 +136,9 @@ def test_the_epoch_of_acceptance_draws_the_validators(tmp_path: Path) -> None:
             intake.hand_in(ledger.store, participant, submission, epoch=2)
     ledger_kit.add(place, ledger_kit.records())
     with ledger_kit.opened(place) as ledger:
-        made = settling.settle(ledger, SIGNER)
-        assert [participant.accepted_epoch for participant in made.settlement.inputs.participants] == [2, None, 4]
-        assert [one.settlement.digest for one in settling.replay(ledger)] == [made.settlement.digest]
+        settled = settling.settle(ledger, SIGNER)
+        assert [participant.accepted_epoch for participant in settled.settlement.inputs.participants] == [2, None, 4]
+        assert [result.settlement.digest for result in settling.replay(ledger)] == [settled.settlement.digest]
 
 
 def test_the_command_says_in_which_epoch(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_whom_a_registry_is_behind_with_is_told_from_the_times(tmp_path: Path) -
         def behind(rows: str) -> list[str]:
             (place / "participants.csv").write_text(f"key,submission,submitted_at\n{rows}")
             with ledger.store.reading() as view:
-                return [one.submission for one in intake.replaced(view, place)]
+                return [submission.submission for submission in intake.replaced(view, place)]
 
         assert behind(f"m1,{NOOP},2026-11-05T06:07:07Z\nm2,{NOOP},\nm9,s9,\n") == [ORACLE]
         assert behind(f"m1,{NOOP},\n") == [ORACLE]
@@ -170,9 +170,9 @@ def test_whom_a_registry_is_behind_with_is_told_from_the_times(tmp_path: Path) -
 
 def test_a_row_that_came_meanwhile_is_kept(tmp_path: Path) -> None:
     place = ledger_kit.ledger_folder(tmp_path / "small")
-    found = submitting.find(place, "m2")
+    row = submitting.find(place, "m2")
     submitting.add_participant(place, submitting.check_participant(place, "newcomer"))
-    found.enter("s9")
-    assert found.submission == "s9"
+    row.enter("s9")
+    assert row.submission == "s9"
     assert submitting.find(place, "m2").submission == "s9"
     assert submitting.find(place, "newcomer").submission == ""

@@ -25,9 +25,9 @@ exported = pytest.fixture(scope="module")(tamper_kit.exported)
 @pytest.mark.no_cover
 def test_the_whole_bundle_is_right(exported: Path) -> None:
     for name in ("bundle", "columns"):
-        found = verify(exported / name, key=KEY)
-        assert found.recomputed
-        assert [one.stage for one in found.checked if one.done] == [
+        report = verify(exported / name, key=KEY)
+        assert report.recomputed
+        assert [result.stage for result in report.checked if result.done] == [
             *("receipt", "log", "log", "chain", "evidence", "signatures", "inputs", "settlement", "results")
         ]
 
@@ -65,15 +65,15 @@ def test_every_field_of_every_record(exported: Path) -> None:
         file = f"evidence/epoch-{epoch}.jsonl"
         records = [json.loads(line) for line in (given / file).read_bytes().splitlines()]
 
-        def found(records: list[Any] = records) -> Iterator[Change]:
+        def changed_lines(records: list[Any] = records) -> Iterator[Change]:
             for what, changed in changes(records):
                 if what.endswith("without trial"):  # it was 1, which is what a record without it has: the same record
                     continue
-                yield what, b"".join(canonical(one) + b"\n" for one in changed)
-            yield "swapped", b"".join(canonical(one) + b"\n" for one in [records[1], records[0], *records[2:]])
-            yield "twice", b"".join(canonical(one) + b"\n" for one in [*records, records[-1]])
+                yield what, b"".join(canonical(record) + b"\n" for record in changed)
+            yield "swapped", b"".join(canonical(record) + b"\n" for record in [records[1], records[0], *records[2:]])
+            yield "twice", b"".join(canonical(record) + b"\n" for record in [*records, records[-1]])
 
-        assert len(all_refused(given, file, {"evidence"}, tried(found()))) > depth(10, 30)
+        assert len(all_refused(given, file, {"evidence"}, tried(changed_lines()))) > depth(10, 30)
 
 
 @pytest.mark.no_cover
@@ -83,7 +83,7 @@ def test_every_cell_of_parquet(exported: Path, tmp_path: Path) -> None:
         file = f"evidence/epoch-{epoch}.parquet"
         table = pq.read_table(given / file)
 
-        def found(table: pa.Table = table) -> Iterator[Change]:
+        def changed_tables(table: pa.Table = table) -> Iterator[Change]:
             target = tmp_path / "changed.parquet"
             for name in table.column_names:
                 column = table.column(name).to_pylist()
@@ -98,7 +98,7 @@ def test_every_cell_of_parquet(exported: Path, tmp_path: Path) -> None:
                 pq.write_table(pa.concat_tables([table.slice(0, at), table.slice(at + 1)]), target)
                 yield f"without row {at}", target.read_bytes()
 
-        assert len(all_refused(given, file, {"evidence"}, tried(found()))) > depth(10, 30)
+        assert len(all_refused(given, file, {"evidence"}, tried(changed_tables()))) > depth(10, 30)
 
 
 def envelopes(envelope: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -120,22 +120,22 @@ def test_every_batch(exported: Path) -> None:
     lines = (given / "batches.jsonl").read_bytes().splitlines()
     assert len(lines) == 9
 
-    def found() -> Iterator[Change]:
+    def changed_batches() -> Iterator[Change]:
         for at, line in enumerate(lines):
             document = json.loads(line)
             some = [
-                (what, document | {"envelope": one})
-                for what, one in envelopes(document["envelope"])
+                (what, document | {"envelope": envelope})
+                for what, envelope in envelopes(document["envelope"])
                 if at == 0 or "sig" not in what
             ]
-            some += [(f"members {what}", document | {"members": one}) for what, one in changes(document["members"])]
+            some += [(f"members {what}", document | {"members": members}) for what, members in changes(document["members"])]
             for what, changed in some:
                 text = b'{"envelope":%b,"members":%b}' % (canonical(changed["envelope"]), canonical(changed["members"]))
                 yield f"{at} {what}", b"\n".join([*lines[:at], text, *lines[at + 1 :], b""])
             yield f"{at} left out", b"\n".join([*lines[:at], *lines[at + 1 :], b""])
             yield f"{at} cut off", b"\n".join([*lines[:at], line[:-1], *lines[at + 1 :], b""])
 
-    assert len(all_refused(given, "batches.jsonl", {"signatures"}, tried(found()))) > depth(30, 200)
+    assert len(all_refused(given, "batches.jsonl", {"signatures"}, tried(changed_batches()))) > depth(30, 200)
 
 
 def receipts(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -172,15 +172,15 @@ def test_receipts_that_are_swapped_left_out_or_too_many(exported: Path, tmp_path
     given = Path(shutil.copytree(exported / "bundle", tmp_path / "bundle"))
     folder = given / "receipts"
     three, four = (folder / f"epoch-{epoch}.receipt" for epoch in (3, 4))
-    for one, other in ((three, four), (four, three)):
-        error = refused(given, f"receipts/{one.name}", other.read_bytes())
+    for receipt, other in ((three, four), (four, three)):
+        error = refused(given, f"receipts/{receipt.name}", other.read_bytes())
         assert error is not None
         assert error.stage == "chain"
     for path, name in ((three, "epoch-3.gone"), (four, "epoch-0.receipt"), (four, "x.receipt")):
         path.rename(folder / name)
-        with pytest.raises(Refused) as found:
+        with pytest.raises(Refused) as refusal:
             verify(given, key=KEY)
-        assert found.value.stage == "chain"
+        assert refusal.value.stage == "chain"
         (folder / name).rename(path)
     assert verify(given, key=KEY).recomputed
 
@@ -206,9 +206,9 @@ def test_files_that_are_missing_empty_or_not_json(name: str, exported: Path, tmp
         if data is None and name == "inputs.json":
             path.write_bytes(whole)
             continue
-        with pytest.raises(Refused) as found:
+        with pytest.raises(Refused) as refusal:
             verify(given, key=KEY)
-        assert found.value.stage == stage, data
+        assert refusal.value.stage == stage, data
         path.write_bytes(whole)
 
 
@@ -216,7 +216,7 @@ def test_evidence_that_is_too_much(exported: Path, tmp_path: Path) -> None:
     given = Path(shutil.copytree(exported / "bundle", tmp_path / "bundle"))
     for name in ("epoch-6.jsonl", "epoch-5.parquet", "notes.txt", "epoch-05.jsonl", "epoch-x.jsonl"):
         (given / "evidence" / name).write_bytes(b"")
-        with pytest.raises(Refused) as found:
+        with pytest.raises(Refused) as refusal:
             verify(given, key=KEY)
-        assert found.value.stage == "evidence"
+        assert refusal.value.stage == "evidence"
         (given / "evidence" / name).unlink()

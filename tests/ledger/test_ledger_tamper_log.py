@@ -78,10 +78,10 @@ def test_every_hash_of_every_tile_of_a_long_log(long_log: tuple[Path, Callable[[
         whole = path.read_bytes()
         for what, data in flips(whole):
             path.write_bytes(data)
-            with pytest.raises(Refused) as found:
+            with pytest.raises(Refused) as error:
                 log_of(place, ledger_kit.KEY, now, Verified(), whole=True)
-            assert found.value.stage == "log", what
-            assert str(path.relative_to(place)) in str(found.value.file) or what in ("grown", "cut off"), (what, found.value)
+            assert error.value.stage == "log", what
+            assert str(path.relative_to(place)) in str(error.value.file) or what in ("grown", "cut off"), (what, error.value)
             count += 1
         path.write_bytes(whole)
     assert count == 700 + 2 + 2 * 4
@@ -99,6 +99,6 @@ def test_a_log_that_was_rolled_back_or_forked(exported: Path, tmp_path: Path) ->
         ).items():
             (given / "log" / path).parent.mkdir(parents=True, exist_ok=True)
             (given / "log" / path).write_bytes(data)
-        with pytest.raises(Refused, match="was forked" if size == 3 else "was rolled back") as found:
+        with pytest.raises(Refused, match="was forked" if size == 3 else "was rolled back") as error:
             verify(given, key=KEY)
-        assert found.value.stage == "log"
+        assert error.value.stage == "log"

@@ -29,32 +29,32 @@ Json = dict[str, Any]
 place = pytest.fixture(scope="module")(ledger_kit.two_epochs)
 
 
-def done(found: assay.Verified) -> list[str]:
-    return [one.stage for one in found.checked if one.done]
+def done(report: assay.Verified) -> list[str]:
+    return [result.stage for result in report.checked if result.done]
 
 
 def test_a_receipt_alone(place: Path) -> None:
-    found = assay.verify(place / "4.receipt", key=KEY)
-    assert done(found) == ["receipt", "log"]
-    assert [one.stage for one in found.checked if not one.done] == ["evidence", "settlement"]
-    assert not found.recomputed
-    assert found.receipt["epoch"] == 4
-    assert found.document()["stages"][0] == {"stage": "receipt", "checked": True, "what": found.checked[0].what}
+    report = assay.verify(place / "4.receipt", key=KEY)
+    assert done(report) == ["receipt", "log"]
+    assert [result.stage for result in report.checked if not result.done] == ["evidence", "settlement"]
+    assert not report.recomputed
+    assert report.receipt["epoch"] == 4
+    assert report.document()["stages"][0] == {"stage": "receipt", "checked": True, "what": report.checked[0].what}
     assert "which the receipt names itself" in verify(place / "4.receipt").checked[0].what
 
 
 @pytest.mark.parametrize("where", ["epoch-4", "epoch-4/evidence", "columns-4", "columns-4/evidence/epoch-4.parquet"])
 def test_a_receipt_with_evidence(where: str, place: Path) -> None:
-    found = verify(str(place / "4.receipt"), evidence=str(place / where), key=f" {KEY}\n")
-    assert found.recomputed
-    assert sorted(set(done(found)), key=STAGES.index) == [stage for stage in STAGES if stage not in ("consistency", "witnesses")]
+    report = verify(str(place / "4.receipt"), evidence=str(place / where), key=f" {KEY}\n")
+    assert report.recomputed
+    assert sorted(set(done(report)), key=STAGES.index) == [stage for stage in STAGES if stage not in ("consistency", "witnesses")]
 
 
 def test_a_receipt_with_a_file_of_evidence_alone(place: Path, tmp_path: Path) -> None:
     for kind in ("epoch-4/evidence/epoch-4.jsonl", "columns-4/evidence/epoch-4.parquet"):
         file = Path(shutil.copy(place / kind, tmp_path))
-        found = verify(place / "4.receipt", evidence=file, key=KEY)
-        assert done(found) == ["receipt", "log", "evidence"]
+        report = verify(place / "4.receipt", evidence=file, key=KEY)
+        assert done(report) == ["receipt", "log", "evidence"]
         with pytest.raises(Refused, match=r"are missing|has more than"):
             verify(place / "3.receipt", evidence=file, key=KEY)
     with pytest.raises(BadInput, match=r"has no inputs\.json"):
@@ -71,7 +71,7 @@ def test_whose_records_were_changed_is_told(tmp_path: Path) -> None:
     lines = (tmp_path / "epoch-3/evidence/epoch-3.jsonl").read_text().splitlines(keepends=True)
     batches = (tmp_path / "epoch-3/batches.jsonl").read_bytes()
 
-    def said(lines: list[str], batches: bytes | None = batches) -> str:
+    def refusal_of(lines: list[str], batches: bytes | None = batches) -> str:
         shutil.rmtree(tmp_path / "changed", ignore_errors=True)
         source = Path(shutil.copytree(tmp_path / "epoch-3", tmp_path / "changed"))
         (source / "evidence/epoch-3.jsonl").write_text("".join(lines))
@@ -85,18 +85,18 @@ def test_whose_records_were_changed_is_told(tmp_path: Path) -> None:
 
     changed = [*lines[:8], lines[8].replace('"outcome":"pass"', '"outcome":"fail"'), *lines[9:]]
     whose = f"m2: at least one record with seq 9 … 10 was changed after {V2} signed it (expected sha256:"
-    assert said(changed).startswith(whose)
-    assert said(lines[:8] + lines[9:]) == f"m2: 1 of the records with seq 9 … 10 is missing; {V2} signed them"
-    assert said(lines[:6]) == f"2 of the records with seq 7 … 8 are missing; {V1} signed them"
+    assert refusal_of(changed).startswith(whose)
+    assert refusal_of(lines[:8] + lines[9:]) == f"m2: 1 of the records with seq 9 … 10 is missing; {V2} signed them"
+    assert refusal_of(lines[:6]) == f"2 of the records with seq 7 … 8 are missing; {V1} signed them"
     first = json.loads(lines[0]) | {"seq": 2}, json.loads(lines[1]) | {"seq": 1}
     general = "the records are not those of the receipt of epoch 3 (expected sha256:"
-    swapped = [*(f"{json.dumps(one)}\n" for one in first[::-1]), *lines[2:]]
-    assert said(swapped).startswith(general)  # each is as it was signed, and another is said to be the first
+    swapped = [*(f"{json.dumps(record)}\n" for record in first[::-1]), *lines[2:]]
+    assert refusal_of(swapped).startswith(general)  # each is as it was signed, and another is said to be the first
     assert claims._few(["1 … 2", "4", "6", "8", "10"]) == "1 … 2, 4, 6 and 2 more"
 
     # Where the batches do not tell what was signed.
     rows = batches.splitlines(keepends=True)
-    assert said(changed, None).startswith(general)
+    assert refusal_of(changed, None).startswith(general)
     for instead in (
         b"",
         b"x\n",
@@ -105,8 +105,8 @@ def test_whose_records_were_changed_is_told(tmp_path: Path) -> None:
         rows[4].replace(b"[[9,10]]", b"[[9,11]]"),
     ):
         assert instead != rows[4]
-        told = said(changed, b"".join([*rows[:4], instead, *rows[5:]]))
-        assert told == f"m2: nobody signed the record with seq 9, which names {V2} as its validator"
+        message = refusal_of(changed, b"".join([*rows[:4], instead, *rows[5:]]))
+        assert message == f"m2: nobody signed the record with seq 9, which names {V2} as its validator"
 
 
 def test_a_scheme_that_somebody_keeps(place: Path, tmp_path: Path) -> None:
@@ -121,8 +121,8 @@ def test_a_scheme_that_somebody_keeps(place: Path, tmp_path: Path) -> None:
 
 
 def test_an_earlier_checkpoint(place: Path, tmp_path: Path) -> None:
-    found = verify(place / "epoch-4", key=KEY, checkpoint=place / "3.checkpoint")
-    assert done(found).count("consistency") == 1
+    report = verify(place / "epoch-4", key=KEY, checkpoint=place / "3.checkpoint")
+    assert done(report).count("consistency") == 1
     assert "consistency" in done(verify(place / "3.receipt", key=KEY, checkpoint=place / "4.checkpoint", log=place / "log"))
     assert "consistency" in done(verify(place / "4.receipt", key=KEY, checkpoint=place / "4.checkpoint"))
     assert "consistency" in done(verify(place / "4.proof", key=KEY, checkpoint=place / "3.checkpoint", log=place / "log"))
@@ -175,9 +175,9 @@ def test_what_is_not_there(place: Path, tmp_path: Path) -> None:
 
 
 def test_a_participants_proof(place: Path) -> None:
-    found = verify(place / "4.proof", key=KEY)
-    assert done(found) == ["receipt", "log", "results", "chain", "evidence"]
-    assert not found.recomputed
+    report = verify(place / "4.proof", key=KEY)
+    assert done(report) == ["receipt", "log", "results", "chain", "evidence"]
+    assert not report.recomputed
     assert done(verify(place / "3.proof", key=KEY)) == ["receipt", "log", "results", "evidence"]
     whole = (place / "4.proof").read_text("utf-8")
     assert "m2" not in whole
@@ -185,7 +185,7 @@ def test_a_participants_proof(place: Path) -> None:
     assert len(json.loads(whole)["records"]) == 12
     with ledger_kit.opened(place) as ledger:
         assert proof_for(ledger, "m1") == proof_for(ledger, "m1", 4)
-        assert [one.key for one in participants_of(ledger, 3)] == ["m1", "m2"]
+        assert [participant.key for participant in participants_of(ledger, 3)] == ["m1", "m2"]
         with pytest.raises(BadInput, match="there is no participant 'nobody'"):
             proof_for(ledger, "nobody")
 
@@ -311,11 +311,11 @@ def test_parquet_of_which_some_do_not_count(place: Path, tmp_path: Path) -> None
     (small / "participants.csv").write_text("key,uid,submission\nm1,1,s1\nm3,3,s2\n")
     (small / "tasks.txt").write_text("t1\nt2\n")
     with ledger_kit.opened(small) as ledger:
-        one = settling.settle(ledger, SIGNER, 4)
+        settled = settling.settle(ledger, SIGNER, 4)
         for as_parquet in (False, True):
-            found = verify(bundle.export(ledger, 4, tmp_path / str(as_parquet), as_parquet=as_parquet), key=KEY)
-            assert found.receipt["settlement"] == one.settlement.digest
-    assert one.settlement.ranking == ["m1", "m3"]
+            report = verify(bundle.export(ledger, 4, tmp_path / str(as_parquet), as_parquet=as_parquet), key=KEY)
+            assert report.receipt["settlement"] == settled.settlement.digest
+    assert settled.settlement.ranking == ["m1", "m3"]
     mixed = Path(shutil.copytree(tmp_path / "False", tmp_path / "mixed"))
     (mixed / "evidence/epoch-3.jsonl").unlink()
     shutil.copy(tmp_path / "True/evidence/epoch-3.parquet", mixed / "evidence")

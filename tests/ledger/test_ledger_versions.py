@@ -131,12 +131,12 @@ def test_the_last_version_is_written_as_it_was(
 ) -> None:
     """A change of the tables is a new version. One that was brought forward is as one that was made."""
     on_server = "://" in old
-    made, again = (postgresql.database() if on_server else str(tmp_path / f"{name}.db") for name in ("made", "again"))
-    store.create(made, kit.META).close()
+    created, again = (postgresql.database() if on_server else str(tmp_path / f"{name}.db") for name in ("made", "again"))
+    store.create(created, kit.META).close()
     kit.sql(again, stored(again, LAST), postgresql)
     store.migrate(old)
     query = COLUMNS if on_server else "SELECT type, name, sql FROM sqlite_master ORDER BY 1, 2"
-    assert kit.sql(made, query, postgresql) == kit.sql(again, query, postgresql) == sql(query)
+    assert kit.sql(created, query, postgresql) == kit.sql(again, query, postgresql) == sql(query)
 
 
 COLUMNS = (

@@ -24,13 +24,15 @@ def note(size: int, tree: Tree = TREE, key: LogKey = KEY, signer: keys.PrivateKe
     return log.sign_checkpoint(size, tree.root(size), key, signer)
 
 
-def made(place: Path, logs: tuple[LogKey, ...] = (KEY,), name: str = "example.net/w1", signer: keys.PrivateKey = OWN) -> Witness:
+def make_witness(
+    place: Path, logs: tuple[LogKey, ...] = (KEY,), name: str = "example.net/w1", signer: keys.PrivateKey = OWN
+) -> Witness:
     return Witness(place / "state", name, signer, logs, lambda: 1_700_000_000.9)
 
 
 @pytest.fixture
 def witness(tmp_path: Path) -> Witness:
-    return made(tmp_path)
+    return make_witness(tmp_path)
 
 
 def send(witness: Witness, old: int, size: int, tree: Tree = TREE) -> WitnessAnswer:
@@ -43,7 +45,7 @@ def test_a_log_that_grows_is_cosigned(witness: Witness, tmp_path: Path) -> None:
         assert answer.status == 200
         cosigned = merged(note(size), [answer.body.decode()])
         assert cosignatures(cosigned, [witness.key]) == {witness.key: 1_700_000_000}
-        last = made(tmp_path).last(KEY.name)  # as it is on the disk
+        last = make_witness(tmp_path).last(KEY.name)  # as it is on the disk
         assert last is not None
         assert (last.size, last.root) == (size, TREE.root(size))
     path = witness.file(KEY.name)
@@ -83,7 +85,7 @@ def test_another_history_is_not_cosigned(size: int, witness: Witness, tmp_path: 
     before = witness.note(KEY.name)
     for proof in (FORKED.consistency(4, size), TREE.consistency(4, size), (bytes(32),)):
         assert witness.add(request_body(4, proof, note(size, FORKED))).status == 422
-    assert made(tmp_path).note(KEY.name) == before
+    assert make_witness(tmp_path).note(KEY.name) == before
 
 
 def test_a_proof_from_nothing_is_empty(witness: Witness) -> None:
@@ -98,7 +100,7 @@ def test_strangers_change_nothing(witness: Witness, tmp_path: Path) -> None:
     assert witness.add(request_body(0, (), note(1, key=LogKey(forged.public.raw, KEY.name), signer=forged))).status == 403
     changed = note(1).replace(b"\n1\n", b"\n2\n")
     assert witness.add(request_body(0, (), changed)).status == 403
-    assert made(tmp_path).note(KEY.name) is None
+    assert make_witness(tmp_path).note(KEY.name) is None
 
 
 @pytest.mark.parametrize(
@@ -129,7 +131,7 @@ def test_what_is_no_request_is_refused(body: bytes, witness: Witness) -> None:
 
 def test_each_log_has_its_own_state(tmp_path: Path) -> None:
     other = LogKey(keys.read(b"55" * 32).public.raw, "example.org/other")
-    witness = made(tmp_path, (KEY, other))
+    witness = make_witness(tmp_path, (KEY, other))
     send(witness, 0, 5)
     assert witness.add(request_body(0, (), note(2, key=other, signer=keys.read(b"55" * 32)))).status == 200
     assert [last.size for name in (KEY.name, other.name) if (last := witness.last(name))] == [5, 2]
@@ -142,20 +144,20 @@ def test_a_state_that_the_witness_did_not_sign_is_refused(witness: Witness, tmp_
     for data in (note(5), kept.replace(b"\n3\n", b"\n2\n"), b"", kept[:20]):
         path.write_bytes(data)
         with pytest.raises(BadInput, match=path.name):
-            made(tmp_path)
+            make_witness(tmp_path)
         with pytest.raises(BadInput):
             send(witness, 3, 5)
     other = LogKey(SIGNER.public.raw, "example.org/other")
-    made(tmp_path, (other,)).file(other.name).write_bytes(kept)
+    make_witness(tmp_path, (other,)).file(other.name).write_bytes(kept)
     with pytest.raises(BadInput, match="of another log"):
-        made(tmp_path, (other,))
+        make_witness(tmp_path, (other,))
 
 
 def test_several_at_once_never_sign_two_histories(tmp_path: Path) -> None:
     answers: list[tuple[WitnessAnswer, Tree]] = []
 
     def ask(tree: Tree) -> None:
-        witness = made(tmp_path)  # a process of its own would open the folder so
+        witness = make_witness(tmp_path)  # a process of its own would open the folder so
         for size in range(4, 9):
             answer = send(witness, 0, size, tree)
             if answer.status == 409:
@@ -183,10 +185,10 @@ def test_several_at_once_never_sign_two_histories(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_a_witness_is_refused(changes: dict[str, object], says: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=says):
-        made(tmp_path, **changes)  # type: ignore[arg-type]
+        make_witness(tmp_path, **changes)  # type: ignore[arg-type]
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "state").write_bytes(b"")
     with pytest.raises(BadInput, match="cannot be made"):
-        made(tmp_path)
+        make_witness(tmp_path)

@@ -439,8 +439,8 @@ def test_the_checkpoint_of_a_proof_is_the_first_cosigned(two: Path) -> None:
             sizes = [proven_in(view, ledger.receipt(epoch)).size for epoch in (3, 4, 5)]
             exact = [proven_in(view, ledger.receipt(epoch), exact=True) for epoch in (3, 4, 5)]
         assert sizes == [1, 3, 3]
-        assert [found.size for found in exact] == [1, 2, 3]
-        assert [b"w1" in found.checkpoint for found in exact] == [True, False, True]
+        assert [checkpoint.size for checkpoint in exact] == [1, 2, 3]
+        assert [b"w1" in checkpoint.checkpoint for checkpoint in exact] == [True, False, True]
         assert _size_of(ledger, 4) == 3
         with ledger.store.reading() as view:
             for epoch in (3, 4, 5):  # without the log's folder, as a service does

@@ -23,30 +23,30 @@ def write(database: str, writer: int, runs: int) -> list[Accepted]:
     """One process: its own batches, and after each the one that all writers have."""
     validator = list(VALIDATORS)[writer % len(VALIDATORS)]
     common = kit.signed(*kit.trials(range(SIZE), submission="common"))
-    found = []
+    accepted = []
     with store.open(database) as ledger:
         for run in range(runs):
             tasks = range(SIZE)
             mine = kit.signed(*kit.trials(tasks, validator=validator, submission=f"s-{writer}-{run}"))
-            found.append(intake.accept(ledger, mine, kit.TERMS))
-            found.append(intake.accept(ledger, common, kit.TERMS))
-    return found
+            accepted.append(intake.accept(ledger, mine, kit.TERMS))
+            accepted.append(intake.accept(ledger, common, kit.TERMS))
+    return accepted
 
 
 def check(database: str, runs: int) -> None:
     store.create(database, kit.META).close()
     with ProcessPoolExecutor(WRITERS, mp_context=processes()) as pool:
         answers = list(pool.map(write, [database] * WRITERS, range(WRITERS), [runs] * WRITERS))
-    accepted = [one for some in answers for one in some]
+    accepted = [answer for some in answers for answer in some]
     records = WRITERS * runs * SIZE + SIZE
-    assert Counter(one.new for one in accepted) == {SIZE: WRITERS * runs + 1, 0: WRITERS * runs - 1}
-    ranges = sorted((one.first_seq, one.last_seq) for one in accepted if one.first_seq and one.last_seq)
+    assert Counter(answer.new for answer in accepted) == {SIZE: WRITERS * runs + 1, 0: WRITERS * runs - 1}
+    ranges = sorted((answer.first_seq, answer.last_seq) for answer in accepted if answer.first_seq and answer.last_seq)
     assert ranges == [(first, first + SIZE - 1) for first in range(1, records, SIZE)]
     with store.open(database) as ledger:
         with ledger.reading() as view:
-            found = list(view.records())
-            assert [one.seq for one in found] == list(range(1, records + 1))
-            assert len({one.digest for one in found}) == records
+            rows = list(view.records())
+            assert [row.seq for row in rows] == list(range(1, records + 1))
+            assert len({row.digest for row in rows}) == records
             for batch in view.batches():
                 assert batch.members == ((batch.first_seq, batch.last_seq),)
         assert audit(ledger).records == records

@@ -110,13 +110,13 @@ def node(folder: Path, url: str, *options: str) -> Iterator[subprocess.Popen[str
         process.wait()
 
 
-def one_round(service: Running, folder: Path, told: list[str] | None = None, own: Any = None) -> bool:
+def one_round(service: Running, folder: Path, messages: list[str] | None = None, own: Any = None) -> bool:
     """A round in this process, in the only competition of a service. own: the settings of its judge."""
     (segment,) = service.site.competitions
 
     def tell(line: str) -> None:
-        if told is not None and not line.startswith(("alarm: ", "over: ")):
-            told.append(line)
+        if messages is not None and not line.startswith(("alarm: ", "over: ")):
+            messages.append(line)
 
     return once(folder, f"{service.address}/{segment}", VALIDATORS[V1], NodeOptions(settings=lambda kind: own), tell) == 0
 

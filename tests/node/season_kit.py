@@ -180,8 +180,8 @@ def sent(folders: Sequence[Path]) -> list[batch.Batch]:
 def settlements(place: Path) -> dict[int, bytes]:
     """Epoch → its settlement, as the operator's ledger has it."""
     with ledger_kit.opened(place) as ledger, ledger.store.reading() as view:
-        found = {epoch: view.settlement(epoch) for epoch in view.settled_epochs()}
-    return {epoch: settled.document for epoch, settled in found.items() if settled is not None}
+        by_epoch = {epoch: view.settlement(epoch) for epoch in view.settled_epochs()}
+    return {epoch: settled.document for epoch, settled in by_epoch.items() if settled is not None}
 
 
 def submitted(place: Path) -> set[tuple[str, str, int]]:
@@ -214,7 +214,7 @@ def by_hand(
     Of the operator's folder only the scheme, the tasks, and the registry of validators of that epoch are used, and of the ledger
     the settlement before the first of these epochs. Who has left the registry sent records that do not count any more.
     """
-    found, there = dict[int, bytes](), settlements(place)
+    documents, there = dict[int, bytes](), settlements(place)
     for epoch in epochs:
         copy = into / f"epoch-{epoch}"
         (copy / "evidence").mkdir(parents=True)
@@ -225,12 +225,12 @@ def by_hand(
         records = [record for sent in batches if sent.statement.epoch <= epoch for record in sent.records]
         counted = [record for record in records if record.validator in validators]
         (copy / "evidence" / "all.jsonl").write_bytes(b"".join(map(_line, counted)))
-        before = found.get(epoch - 1, there.get(epoch - 1))
+        before = documents.get(epoch - 1, there.get(epoch - 1))
         previous = None if before is None else into / f"{epoch - 1}.json"
         if previous is not None and before is not None:
             previous.write_bytes(before)
-        found[epoch] = canonical(assay.open(copy).settle(epoch, previous=previous).document)
-    return found
+        documents[epoch] = canonical(assay.open(copy).settle(epoch, previous=previous).document)
+    return documents
 
 
 def _write_validators(place: Path, copy: Path, epoch: int) -> set[str]:
@@ -255,11 +255,11 @@ def _write_participants(place: Path, copy: Path, latest: Mapping[str, Json]) -> 
         table = csv.DictWriter(file, ["key", "uid", "submission", "submitted_at", "accepted_epoch"])
         table.writeheader()
         for row in rows:
-            told = latest.get(row["key"])
+            newest = latest.get(row["key"])
             given = (
                 {}
-                if told is None
-                else {"submission": told["submission"], "submitted_at": told["at"], "accepted_epoch": told["epoch"]}
+                if newest is None
+                else {"submission": newest["submission"], "submitted_at": newest["at"], "accepted_epoch": newest["epoch"]}
             )
             table.writerow({"key": row["key"], "uid": row["uid"], **given})
 
@@ -267,7 +267,7 @@ def _write_participants(place: Path, copy: Path, latest: Mapping[str, Json]) -> 
 def status_of(folder: Path) -> Json:
     """What a node says of itself; empty before it has begun."""
     try:
-        found = json.loads((folder / "node" / "status.json").read_bytes())
+        content = json.loads((folder / "node" / "status.json").read_bytes())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}

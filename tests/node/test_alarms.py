@@ -154,16 +154,16 @@ def test_a_quorum_in_danger_is_an_alarm_before_the_epoch_ends(facts: SeasonFacts
 
 
 def test_what_validators_tell_and_what_nobody_judges_reaches_the_operator() -> None:
-    told = ValidatorFacts("val-2", 20, NOW, troubles=(("task-uncalibrated", "t3 does not calibrate"), ("disk", "it is full")))
+    troubled = ValidatorFacts("val-2", 20, NOW, troubles=(("task-uncalibrated", "t3 does not calibrate"), ("disk", "it is full")))
     waits = (Unjudged("m1", 5), Unjudged("m2", 0, NOW - timedelta(hours=2)))
-    found = coded(season(0, validators=(told,), min_validators=1, unjudged=waits))
-    assert found == {
+    alarms = coded(season(0, validators=(troubled,), min_validators=1, unjudged=waits))
+    assert alarms == {
         "validator-tells val-2 task-uncalibrated 0": "val-2 tells: t3 does not calibrate",
         "validator-tells val-2 disk 1": "val-2 tells: it is full",
         "unjudged m1": "nobody has judged the submission of m1 since epoch 5, and others were judged",
         "unjudged m2": "nobody has judged the submission of m2 since 2026-11-02T08:00:00Z, and others were judged",
     }
-    silent = ValidatorFacts("val-2", 20, NOW - timedelta(hours=1), troubles=told.troubles)
+    silent = ValidatorFacts("val-2", 20, NOW - timedelta(hours=1), troubles=troubled.troubles)
     assert not any("tells" in key for key in coded(season(0, validators=(silent,))))
     assert coded(season(wrong="the disk is gone")) == {"ledger": "the season cannot be looked at: the disk is gone"}
 

@@ -198,8 +198,8 @@ def test_an_operators_node_shows_the_season_and_tells_what_is_wrong(tmp_path: Pa
         address = status.read_status(folder).content["service"]["address"]
         status.note(folder, held={"epoch": 1, "what": "nobody has an agreed score", "hint": "wait for evidence"})
         until(lambda: (tmp_path / "told").exists() and (tmp_path / "told").read_text().endswith("\n"), "the command was run")
-        (told,) = [json.loads(line) for line in (tmp_path / "told").read_text().splitlines()]
-        assert (told["event"], told["code"], told["role"]) == ("began", "epoch-held", "operator")
+        (alarm,) = [json.loads(line) for line in (tmp_path / "told").read_text().splitlines()]
+        assert (alarm["event"], alarm["code"], alarm["role"]) == ("began", "epoch-held", "operator")
         assert "epoch 1 cannot be closed: nobody has an agreed score" in run("node", "status", folder, code=1, columns=200).stdout
         assert 'assay_node_alarm{role="operator",code="epoch-held"} 1' in prom.read_text()
         with urlopen(f"{address}/metrics", timeout=60) as answer:

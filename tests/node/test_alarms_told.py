@@ -61,15 +61,15 @@ class Hook:
 
 @pytest.fixture
 def hook() -> Iterator[Hook]:
-    made = Hook()
-    thread = threading.Thread(target=made.server.serve_forever, kwargs={"poll_interval": 0.01})
+    receiver = Hook()
+    thread = threading.Thread(target=receiver.server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
-        yield made
+        yield receiver
     finally:
-        made.server.shutdown()
+        receiver.server.shutdown()
         thread.join()
-        made.server.server_close()
+        receiver.server.server_close()
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def noting(place: Path) -> carriers.Command:
     return carriers.command(f"sh {script}")
 
 
-def told(place: Path) -> list[dict[str, Any]]:
+def noted(place: Path) -> list[dict[str, Any]]:
     file = place.parent / "told"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
@@ -96,13 +96,13 @@ def test_an_alarm_is_told_once_by_each_way_and_not_again_after_a_restart(place: 
     telling = Telling((noting(place), carriers.webhook(hook.url)))
     lines: list[str] = []
     Herald(place, telling, lines.append).look()
-    assert (told(place), hook.came) == ([], [])
+    assert (noted(place), hook.came) == ([], [])
     status.note(place, **TASK)
     first = Herald(place, telling, lines.append)
     first.look()
     first.look()
     (row,) = hook.came
-    assert told(place) == [row]
+    assert noted(place) == [row]
     assert {name: row[name] for name in ("event", "code", "about", "node", "role")} == {
         "event": "began", "code": "task-uncalibrated", "about": "t3", "node": "arena", "role": "validator",
     }  # fmt: skip
@@ -115,7 +115,7 @@ def test_an_alarm_is_told_once_by_each_way_and_not_again_after_a_restart(place: 
     again.look()
     assert (
         hook.events
-        == [row["event"] + " " + row["code"] for row in told(place)]
+        == [row["event"] + " " + row["code"] for row in noted(place)]
         == [
             "began task-uncalibrated",
             "over task-uncalibrated",
@@ -138,7 +138,7 @@ def test_a_webhook_that_is_away_is_an_alarm_and_gets_everything_later(
     wrong = status.read_status(place).wrong
     assert any("alarms could not be told by --webhook: 127.0.0.1 answers with status 503" in line for line in wrong)
     assert "secret-path" not in (place / "node" / "status.json").read_text() + " ".join(wrong)
-    assert [row["code"] for row in told(place)] == ["result-missing", "task-uncalibrated", "not-told"]
+    assert [row["code"] for row in noted(place)] == ["result-missing", "task-uncalibrated", "not-told"]
     status.note(place, missing=[])
     last = Herald(place, telling)
     last.look()
@@ -146,7 +146,7 @@ def test_a_webhook_that_is_away_is_an_alarm_and_gets_everything_later(
     for _ in range(3):
         last.look()
     assert hook.events == ["began task-uncalibrated"], "what is over before it was told is not told"
-    assert [f"{row['event']} {row['code']}" for row in told(place)[3:]] == ["over result-missing", "over not-told"]
+    assert [f"{row['event']} {row['code']}" for row in noted(place)[3:]] == ["over result-missing", "over not-told"]
     assert len(status.read_status(place).alarms) == 1
 
 

@@ -70,8 +70,8 @@ def test_an_epoch_is_closed_when_it_has_ended_and_all_are_judged(tmp_path: Path)
 def test_it_waits_for_validators_until_the_grace_time_is_over(tmp_path: Path) -> None:
     place = season(tmp_path)
     hand = Hand(place)
-    found = ledger_kit.records(epoch=1)
-    ledger_kit.add(place, [row for row in found if row["validator"] != V2 or row["participant"] == "m1"])
+    records = ledger_kit.records(epoch=1)
+    ledger_kit.add(place, [row for row in records if row["validator"] != V2 or row["participant"] == "m1"])
     assert hand.look(HOUR) == []
     assert hand.status["silent"] == []
     assert hand.look(HOUR + 599) == []
@@ -82,10 +82,10 @@ def test_it_waits_for_validators_until_the_grace_time_is_over(tmp_path: Path) ->
 def test_what_comes_in_the_grace_time_closes_it(tmp_path: Path) -> None:
     place = season(tmp_path)
     hand = Hand(place)
-    found = ledger_kit.records(epoch=1)
-    ledger_kit.add(place, [row for row in found if row["validator"] == V1])
+    records = ledger_kit.records(epoch=1)
+    ledger_kit.add(place, [row for row in records if row["validator"] == V1])
     assert hand.look(HOUR + 1) == []
-    ledger_kit.add(place, found)
+    ledger_kit.add(place, records)
     assert hand.look(HOUR + 2) == [1]
 
 
@@ -96,8 +96,8 @@ def test_a_bounty_is_paid_when_nothing_can_be_handed_in_any_more(tmp_path: Path)
     rules = (bounty / "scheme.toml").read_text() + CLOCK
     ledger_kit.ledger_folder(place, "rubric", scheme_toml=rules, bounty_toml=(bounty / "bounty.toml").read_text())
     hand = Hand(place)
-    found = ledger_kit.records("rubric", epoch=1, checks={"C1": True, "C2": True})
-    ledger_kit.add(place, found)
+    records = ledger_kit.records("rubric", epoch=1, checks={"C1": True, "C2": True})
+    ledger_kit.add(place, records)
     assert hand.look(HOUR + 600) == hand.look(3 * HOUR - 1) == []
     assert hand.due.at == START.timestamp() + 3 * HOUR
     assert hand.status["state"] == "waiting for the deadline of the bounty, 2026-11-01T03:00:00Z"
@@ -245,27 +245,27 @@ def test_the_ends_of_epochs_by_time_and_by_blocks() -> None:
 
 def test_a_clock_that_jumped_is_believed_only_when_it_stays_so() -> None:
     wall, steady = [1000.0], [0.0]
-    told = SteadyClock(lambda: wall[0], lambda: steady[0])
+    steady_clock = SteadyClock(lambda: wall[0], lambda: steady[0])
 
     def later(seconds: float, by: float = 0.0) -> float:
         steady[0] += seconds
         wall[0] += seconds + by
-        return told()
+        return steady_clock()
 
     assert later(10) == 1010
     assert later(10, 30) == 1050, "the network corrects it by half a minute"
-    assert (later(1, 86_400), told.jumped) == (1051, 86_400)
+    assert (later(1, 86_400), steady_clock.jumped) == (1051, 86_400)
     assert later(500) == 1551
-    assert (later(1, -86_400), told.jumped) == (1552, 0), "it was put right"
+    assert (later(1, -86_400), steady_clock.jumped) == (1552, 0), "it was put right"
     later(1, -7200)
     assert later(599) == 2152
-    assert (later(1), told.jumped) == (2153 - 7200, 0)
+    assert (later(1), steady_clock.jumped) == (2153 - 7200, 0)
 
 
 def test_validators_have_the_grace_time_once_more_when_the_node_was_away(tmp_path: Path) -> None:
     place = season(tmp_path)
-    found = ledger_kit.records(epoch=1)
-    ledger_kit.add(place, [row for row in found if row["participant"] == "m1"])
+    records = ledger_kit.records(epoch=1)
+    ledger_kit.add(place, [row for row in records if row["participant"] == "m1"])
     Hand(place).look(0)
     hand = Hand(place, since=START.timestamp() + 5 * HOUR)
     assert hand.look(5 * HOUR + 599) == []

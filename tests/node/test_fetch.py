@@ -73,9 +73,9 @@ def test_a_run_by_hand_stands_between_a_pull_and_a_push(service: Running, tmp_pa
     judge_kit.bubblewrap()
     mine = tmp_path / "mine"
     pulled(service, mine)
-    said = run("run", mine, "--validator", "val-1", "--epoch", "1", "--quiet")
-    assert "4 trials judged (2 fail, 2 pass)." in said.stdout
-    assert "It counts once it is signed and sent" in said.stdout
+    done = run("run", mine, "--validator", "val-1", "--epoch", "1", "--quiet")
+    assert "4 trials judged (2 fail, 2 pass)." in done.stdout
+    assert "It counts once it is signed and sent" in done.stdout
     assert json.loads(output("push", mine, *address(service), "--json"))["new"] == 4
     assert len(node_kit.stored(desk(service))) == 4
 
@@ -151,9 +151,9 @@ def test_what_is_not_as_its_digest_says_is_not_put_in_place(service: Running, tm
     for path, data in before.items():
         if path.name.startswith("tasks-"):
             path.write_bytes(data)
-    said = pulled(service, mine)
-    assert (said["submissions"], list(said["absent"])) == (["m2"], ["m1"])
-    assert "its digest is" in said["absent"]["m1"]
+    document = pulled(service, mine)
+    assert (document["submissions"], list(document["absent"])) == (["m2"], ["m1"])
+    assert "its digest is" in document["absent"]["m1"]
     assert len(list((mine / "agents").iterdir())) == 1
 
 

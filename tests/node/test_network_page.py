@@ -34,7 +34,7 @@ def test_the_page_leads_from_the_rules_to_weights_that_verify(reference: ModuleT
     """If it fails, read what changed: the page is written as it should be beside the operator's folder."""
     bubblewrap()
     page = PAGE.read_text(encoding="utf-8")
-    assert all(page.count(said) == 1 for said in (EVERY[0], STARTED, CLOSED))
+    assert all(page.count(sentence) == 1 for sentence in (EVERY[0], STARTED, CLOSED))
     port, place = free_port(), tmp_path / "operator"
     here = f"http://127.0.0.1:{port}"
     asked = page.replace(*EVERY).replace("node operator arena --", f"node operator arena --port {port} --").replace(ADDRESS, here)
@@ -42,14 +42,14 @@ def test_the_page_leads_from_the_rules_to_weights_that_verify(reference: ModuleT
     judged, after = rest.split(CLOSED)
     with ended(place / "arena"):
         text = reference.live(before, tmp_path)
-        node_kit.until(lambda: "serving at" in told(place), "the operator's node begins", LONG)
+        node_kit.until(lambda: "serving at" in log_of(place), "the operator's node begins", LONG)
         text += STARTED + reference.live(judged, tmp_path)
         assert text.count("2 of them new to the service") == 2, text
-        node_kit.until(lambda: "exported epoch 1 " in told(place), "it closes the epoch and exports it", LONG)
+        node_kit.until(lambda: "exported epoch 1 " in log_of(place), "it closes the epoch and exports it", LONG)
         text += CLOSED + reference.live(after, tmp_path)
     text = text.replace(here, ADDRESS).replace(f"--port {port} ", "").replace(*reversed(EVERY))
     (tmp_path / "network.md").write_text(text, encoding="utf-8")
-    assert OPEN.sub(r"\1…", text).splitlines() == OPEN.sub(r"\1…", page).splitlines(), told(place)
+    assert OPEN.sub(r"\1…", text).splitlines() == OPEN.sub(r"\1…", page).splitlines(), log_of(place)
     rows = sorted(row[:3] for row in node_kit.stored(place / "arena"))
     assert rows == [(1, "tidy-names", "fail")] * 2 + [(1, "tidy-names", "pass")] * 2
 
@@ -65,7 +65,7 @@ def ended(arena: Path) -> Iterator[None]:
             node_kit.until(lambda: not is_working(arena), "the operator's node ends")
 
 
-def told(place: Path) -> str:
+def log_of(place: Path) -> str:
     """What the operator's node printed."""
     log = place / "operator.log"
     return log.read_text() if log.exists() else ""

@@ -49,7 +49,7 @@ def records(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.full
 def test_workflows_are_asked_the_tasks_of_each_epoch(tmp_path: Path) -> None:
-    mine, told = tmp_path / "mine", list[str]()
+    mine, messages = tmp_path / "mine", list[str]()
     with serving(do=well("done"), fail=well("no"), ping=well("here")) as server:
         plan = workflow_run_kit.plan
         theirs = workflow_run_kit.competition(
@@ -65,25 +65,25 @@ def test_workflows_are_asked_the_tasks_of_each_epoch(tmp_path: Path) -> None:
             content = f"/v1/flows/tasks/{service.ask('GET', '/v1/flows').json['task_set']}/content"
             assert service.ask("GET", content).status == 401
             shutil.copy(theirs / "services.toml", mine)
-            assert one_round(service, mine, told)
-            assert told[-1] == "epoch 1: sent 4 records, 4 of them new to the service"
+            assert one_round(service, mine, messages)
+            assert messages[-1] == "epoch 1: sent 4 records, 4 of them new to the service"
             agreed = scores(theirs, 1)
             assert Decimal(agreed["ann"] or 0) > Decimal("0.9") > Decimal("0.5") > Decimal(agreed["bob"] or 1)
             shutil.rmtree(mine / "evidence")
-            assert one_round(service, mine, told)
+            assert one_round(service, mine, messages)
             assert [row["epoch"] for row in map(json.loads, lines(mine))] == [2] * 4
             write_text(theirs / "tasks" / "t0" / "answer.txt", "another one")
             write_text(theirs / "tasks.txt", manifest_text(everything(theirs / "tasks")))
-            assert one_round(service, mine, told)
-            assert told[-1].endswith("This node uses the new set from epoch 3 on; you need do nothing.")
+            assert one_round(service, mine, messages)
+            assert messages[-1].endswith("This node uses the new set from epoch 3 on; you need do nothing.")
             node_kit.settle(theirs, 2)
-            assert one_round(service, mine, told)
+            assert one_round(service, mine, messages)
             assert [row["epoch"] for row in map(json.loads, lines(mine))] == [2] * 4 + [3] * 4
             shutil.rmtree(mine)
             mine.mkdir()
             shutil.copy(theirs / "services.toml", mine)
-            assert one_round(service, mine, told)
-            assert told[-1] == "epoch 3: Not judged again, because the ledger has it from this key: 4 results."
+            assert one_round(service, mine, messages)
+            assert messages[-1] == "epoch 3: Not judged again, because the ledger has it from this key: 4 results."
             assert (lines(mine), len(records(theirs)), node_kit.conflicts(theirs)) == ([], 12, 0)
             assert status.read_status(mine).wrong == ()
 
@@ -98,7 +98,7 @@ def validators(folder: Path) -> Path:
 def test_solutions_are_judged_once_by_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASSAY_KEYS", str(tmp_path / "keys"))
     monkeypatch.delenv("ASSAY_PASSPHRASE", raising=False)
-    mine, told = tmp_path / "mine", list[str]()
+    mine, messages = tmp_path / "mine", list[str]()
     theirs = validators(bounty_run_kit.make_run(tmp_path / "small"))
     with bounty_run_kit.scripted() as model, running(theirs) as service:
         own = RubricOptions(model=ModelAccess(model.url, bounty_run_kit.KEY))
@@ -106,12 +106,12 @@ def test_solutions_are_judged_once_by_a_model(tmp_path: Path, monkeypatch: pytes
             one_round(service, mine, own=RubricOptions())
         solution = service.ask("GET", f"/v1/small/submissions/{records_of(theirs, 'ann')}/content")
         assert solution.status == 401, "nobody else reads a solution"
-        assert one_round(service, mine, told, own)
-        assert told[-1] == "epoch 1: sent 3 records, 3 of them new to the service"
+        assert one_round(service, mine, messages, own)
+        assert messages[-1] == "epoch 1: sent 3 records, 3 of them new to the service"
         asked = model.statuses.total()
         shutil.rmtree(mine)
-        assert one_round(service, mine, told, own)
-        assert told[-1] == "epoch 1: Not judged again, because the ledger has it from this key: 3 results."
+        assert one_round(service, mine, messages, own)
+        assert messages[-1] == "epoch 1: Not judged again, because the ledger has it from this key: 3 results."
         assert model.statuses.total() == asked
         assert scores(theirs, 1) == {"ann": "1", "bob": "0.6", "cyd": "0"}
 
@@ -124,22 +124,22 @@ def records_of(folder: Path, participant: str) -> str:
 
 
 def test_points_are_counted_when_an_epoch_is_over(tmp_path: Path) -> None:
-    mine, told = tmp_path / "mine", list[str]()
+    mine, messages = tmp_path / "mine", list[str]()
     issues = [github_kit.issue(1, 50, github_kit.label("valid", 1)), github_kit.issue(2, 51, github_kit.label("valid", 2))]
     with github_kit.serving(github_kit.facts(issues, now=github_kit.at(1, 30))) as github:
         theirs = validators(github_kit.github_competition(tmp_path / "bounty", github.url))
         with running(theirs) as service:
-            assert one_round(service, mine, told)
+            assert one_round(service, mine, messages)
             assert (lines(mine), status.read_status(mine).wrong) == ([], ()), "epoch 1 is not over"
             assert status.read_status(mine).content["looks"], "the node looks again, without news of the service"
             github.world.now = github.world.now.fromisoformat(github_kit.at(2, 10))
-            assert one_round(service, mine, told)
-            assert told[-1] == "epoch 1: sent 3 records, 3 of them new to the service"
+            assert one_round(service, mine, messages)
+            assert messages[-1] == "epoch 1: sent 3 records, 3 of them new to the service"
             ann, ben = (github_kit.public_of(name) for name in ("ann", "ben"))
             agreed = scores(theirs, 1)
             assert (agreed[ann], agreed[ben]) == ("0.05", "0")
             github.world.now = github.world.now.fromisoformat(github_kit.at(3, 10))
-            assert one_round(service, mine, told)
+            assert one_round(service, mine, messages)
             agreed = scores(theirs, 2)
             assert (agreed[ann], agreed[ben]) == ("0.05", "0.05")
     assert (len(records(theirs)), node_kit.conflicts(theirs)) == (6, 0)

@@ -41,10 +41,10 @@ def season(place: Path, *, every: int = EVERY, ago: int = 0) -> Path:
     """A competition whose epoch 1 began some seconds ago, with evidence of epoch 1; the log's key is a file beside it."""
     start = instant_text(datetime.now(UTC).replace(microsecond=0) - timedelta(seconds=ago))
     rules = f'[epoch]\nevery = "{every}s"\nstart = "{start}"\ngrace = "1s"\n'
-    made = ledger_kit.ledger_folder(place / "small", scheme_toml=small_folder.SCHEME + rules)
-    ledger_kit.add(made, ledger_kit.records(epoch=1))
+    folder = ledger_kit.ledger_folder(place / "small", scheme_toml=small_folder.SCHEME + rules)
+    ledger_kit.add(folder, ledger_kit.records(epoch=1))
     key(place / "log.key", SIGNER_SEED)
-    return made
+    return folder
 
 
 SIGNER_SEED, SUBNET_SEED = b"77" * 32, b"78" * 32
@@ -73,8 +73,8 @@ def node(place: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], Pa
 
 def address(out: Path) -> str:
     """Where the competition's pages are, as the node says it last."""
-    found = [line.split()[-1] for line in out.read_text().splitlines() if "serving at" in line]
-    return found[-1] if found else ""
+    addresses = [line.split()[-1] for line in out.read_text().splitlines() if "serving at" in line]
+    return addresses[-1] if addresses else ""
 
 
 def healthy(out: Path) -> bool:
@@ -149,8 +149,8 @@ def test_a_service_that_cannot_be_begun_ends_the_node(tmp_path: Path) -> None:
 
 @pytest.fixture
 def chain(shared: Path) -> Iterator[Simulator]:
-    with weights_kit.subnet(finality=0) as made:
-        yield made
+    with weights_kit.subnet(finality=0) as simulator:
+        yield simulator
 
 
 VAL = keys.read(weights_kit.secret("//Val").encode(), kind=keys.SR25519)
@@ -160,7 +160,7 @@ def miners(place: Path, chain: Simulator, rules: str, name: str = "small") -> Pa
     """A competition of the miners of the simulated subnet, from whose registry it takes uids and stakes; nothing is settled."""
     scheme = weights_kit.SCHEME.replace('"small"', f'"{name}"') + rules
     people = [f"{weights_kit.hotkey(uri)},s{uri.strip('/')}" for uri in weights_kit.SCORES]
-    made = ledger_kit.ledger_folder(
+    folder = ledger_kit.ledger_folder(
         place / name,
         "given",
         origin=f"example.org/{name}",
@@ -169,12 +169,12 @@ def miners(place: Path, chain: Simulator, rules: str, name: str = "small") -> Pa
         validators_csv=f"key,stake\n{VAL.public.id},1\n",
         tasks_txt=None,
     )
-    return made
+    return folder
 
 
 def scores(place: Path, epoch: int) -> None:
     """What //Val gives each miner."""
-    found = [
+    rows = [
         small_folder.record(
             "given",
             validator=VAL.public.id,
@@ -186,12 +186,12 @@ def scores(place: Path, epoch: int) -> None:
         for uri, score in weights_kit.SCORES.items()
     ]
     terms, origin = intake.intake_rules(place), config.read(place).origin
-    made = batch.make(
-        [record(row) for row in found], origin=origin, competition=terms.competition, task_set=terms.task_set, signer=VAL,
+    signed_batch = batch.make(
+        [record(row) for row in rows], origin=origin, competition=terms.competition, task_set=terms.task_set, signer=VAL,
         validator=VAL.public.id,
     )  # fmt: skip
     with ledger_kit.opened(place) as ledger:
-        intake.accept(ledger.store, made, terms)
+        intake.accept(ledger.store, signed_batch, terms)
 
 
 def blocks(place: Path) -> list[tuple[int, int]]:
@@ -203,8 +203,8 @@ def blocks(place: Path) -> list[tuple[int, int]]:
 @pytest.mark.full
 def test_epochs_end_by_the_blocks_of_a_chain(tmp_path: Path, chain: Simulator) -> None:
     place = weights_kit.publish_toml(miners(tmp_path, chain, "[epoch]\ntempo = 20\n"), chain)
-    said = list[str]()
-    closer = Closer([place], {place: SIGNER}, said.append, target=(place, "sn"))
+    messages = list[str]()
+    closer = Closer([place], {place: SIGNER}, messages.append, target=(place, "sn"))
     first = chain.chain.head.number
     closer.carry_out(wait=False)
     scores(place, 1)
@@ -270,14 +270,14 @@ def test_each_epoch_has_one_block_although_its_competitions_close_at_different_t
     rules = f'[epoch]\nevery = "1h"\nstart = "{start}"\n'
     folders = [miners(tmp_path, chain, rules, name) for name in ("one", "two")]
     weights_kit.publish_toml(tmp_path, chain)
-    said = list[str]()
-    closer = Closer(folders, dict.fromkeys(folders, SIGNER), said.append, target=(tmp_path, "sn"))
+    messages = list[str]()
+    closer = Closer(folders, dict.fromkeys(folders, SIGNER), messages.append, target=(tmp_path, "sn"))
     scores(folders[0], 1)
     closer.carry_out(wait=False)
     assert [settled(folder) for folder in folders] == [[1], []]
     chain.step(30)
     scores(folders[1], 1)
-    again = Closer(folders, dict.fromkeys(folders, SIGNER), said.append, target=(tmp_path, "sn"))
+    again = Closer(folders, dict.fromkeys(folders, SIGNER), messages.append, target=(tmp_path, "sn"))
     again.carry_out(wait=False)
     assert [settled(folder) for folder in folders] == [[1], [1]]
     assert blocks(folders[0]) == blocks(folders[1])
@@ -286,8 +286,8 @@ def test_each_epoch_has_one_block_although_its_competitions_close_at_different_t
 def test_a_competition_that_cannot_be_settled_holds_up_no_other(tmp_path: Path) -> None:
     folders = [season(tmp_path / name, every=3600, ago=3600) for name in ("one", "two")]
     write_text(folders[0] / "scheme.toml", "[scheme]\nname =")
-    said = list[str]()
-    closer = Closer(folders, dict.fromkeys(folders, SIGNER), said.append)
+    messages = list[str]()
+    closer = Closer(folders, dict.fromkeys(folders, SIGNER), messages.append)
     with pytest.raises(BadInput, match=r"scheme\.toml"):
         closer.carry_out(wait=False)
     assert settled(folders[1]) == [1]

@@ -32,15 +32,15 @@ RULES = '[reward]\ncap = "1"\n[decay]\ncurve = "none"\n'
 @pytest.fixture
 def cluster() -> Iterator[postgres.Cluster]:
     """A PostgreSQL that nobody else uses: it is stopped as if its machine had crashed."""
-    with postgres.cluster() as made:
-        yield made
+    with postgres.cluster() as server:
+        yield server
 
 
 @pytest.fixture
 def chain(shared: Path) -> Iterator[Simulator]:
     settings = {"CommitRevealWeightsEnabled": False, "WeightsSetRateLimit": 4, "Tempo": 20}
-    with Simulator.with_subnet(weights_kit.NETUID, "//Val", *PEOPLE, settings=settings, finality=0, block_time=0.5) as made:
-        yield made
+    with Simulator.with_subnet(weights_kit.NETUID, "//Val", *PEOPLE, settings=settings, finality=0, block_time=0.5) as simulator:
+        yield simulator
 
 
 def competition(root: Path, database: str, chain: Simulator) -> Path:
@@ -123,8 +123,8 @@ def _published(place: Path) -> int | None:
 
 def _check(place: Path, hand: Path, people: SeasonParticipants, folders: list[Path]) -> None:
     """Nothing that was acknowledged is lost, no epoch is missing, and by hand it comes to the same."""
-    told = {(row["participant"], row["submission"], row["epoch"]) for row in people.acknowledged}
-    assert (len(told), told) == (9, season_kit.submitted(place))
+    acknowledged = {(row["participant"], row["submission"], row["epoch"]) for row in people.acknowledged}
+    assert (len(acknowledged), acknowledged) == (9, season_kit.submitted(place))
     batches = season_kit.sent(folders)
     assert {batch.statement.validator for batch in batches} == set(VALIDATORS)
     assert {batch.digest for batch in batches} == season_kit.batches_in(place)

@@ -82,9 +82,9 @@ def test_what_is_judged_is_sent_once(service: Running, mine: Path) -> None:
     assert (waiting(mine), len(sent(mine))) == ([], 1)
     assert "has everything that was judged here" in output("push", mine, *address(service))
     judged(mine, "t2")
-    said = output("push", mine, *address(service), columns=10_000)
-    assert said.splitlines()[0].endswith(".batch: 1 new, 0 known")
-    assert "1 record accepted by the service, in 1 batch." in said
+    printed = output("push", mine, *address(service), columns=10_000)
+    assert printed.splitlines()[0].endswith(".batch: 1 new, 0 known")
+    assert "1 record accepted by the service, in 1 batch." in printed
     assert [row[:3] for row in node_kit.stored(desk(service))] == [(3, "t1", "pass"), (3, "t2", "pass")]
 
 
@@ -113,8 +113,8 @@ def test_evidence_of_a_settled_epoch_is_signed_for_the_open_one(service: Running
     rows = [row[:3] for row in node_kit.stored(desk(service)) if row[0] == 4]
     assert (rows, waiting(mine), node_kit.conflicts(desk(service))) == ([(4, "t1", "pass"), (4, "t2", "pass")], [], 0)
     assert b'"epoch":3' in (mine / "evidence" / "run-val-1.jsonl").read_bytes(), "the observation stays as it is"
-    said = output("push", mine, *address(service))
-    assert "has everything" in said
+    printed = output("push", mine, *address(service))
+    assert "has everything" in printed
 
 
 def test_what_the_service_refuses_waits_and_is_named(service: Running, mine: Path) -> None:
@@ -126,9 +126,9 @@ def test_what_the_service_refuses_waits_and_is_named(service: Running, mine: Pat
     assert (refused["sent"], len(waiting(mine))) == ([], 1)
     assert "task set" in refused["refused"][0]["detail"]
     write_text(tasks, before)
-    said = run("push", mine, *address(service), code=2, columns=10_000)
-    assert "error:" in said.stderr
-    assert "0 records accepted by the service, in 0 batches; 1 refused." in said.stdout
+    done = run("push", mine, *address(service), code=2, columns=10_000)
+    assert "error:" in done.stderr
+    assert "0 records accepted by the service, in 0 batches; 1 refused." in done.stdout
     (mine / "batches" / "no.batch").write_text("no batch\n")
     assert len(pushed(service, mine, code=2)["refused"]) == 2
     others(service, 3)
@@ -205,8 +205,8 @@ def test_what_is_about_an_epoch_that_is_settled_is_put_away_and_told(tmp_path: P
             about = {"epoch": epoch, "validator": V1, "participant": "m1", "submission": "s1"}
             write_bytes(mine / "evidence" / f"{epoch}.jsonl", canonical(record("given", **about)) + b"\n")
         node_kit.settle(theirs, 1)
-        told = run("push", mine, *address(service), "--json")
-        document = json.loads(told.stdout)
+        done = run("push", mine, *address(service), "--json")
+        document = json.loads(done.stdout)
         assert [(row["epoch"], row["outcome"]) for row in document["sent"]] == [(2, "accepted")]
         (late,) = document["late"]
         assert (late["epoch"], document["refused"]) == (1, [])

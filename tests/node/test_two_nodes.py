@@ -35,8 +35,8 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running
 
 
 def trouble(folder: Path) -> str:
-    said = status.read_status(folder).content.get("trouble") if (folder / "node" / "status.json").exists() else None
-    return "" if said is None else str(said["what"])
+    reported = status.read_status(folder).content.get("trouble") if (folder / "node" / "status.json").exists() else None
+    return "" if reported is None else str(reported["what"])
 
 
 def works(folder: Path, pid: int | None = None) -> bool:
@@ -139,8 +139,8 @@ def test_nodes_of_other_versions_are_heard(service: Running, tmp_path: Path, mon
     for body in bodies:
         answer = service.signed(SIGNER, "POST", "/v1/small/heartbeat", json.dumps(body).encode())
         assert answer.status == 204, answer
-    (said,) = notebook.heartbeats()
-    assert [row["participant"] for row in said.judging] == ["m1"]
+    (heartbeat,) = notebook.heartbeats()
+    assert [row["participant"] for row in heartbeat.judging] == ["m1"]
     for wrong in ({"node": ""}, {"node": "0" * 31 + "g"}, {"node": 5}, {"take_over": "yes"}):
         assert service.signed(SIGNER, "POST", "/v1/small/heartbeat", json.dumps(wrong).encode()).status == 400
     known = evidence._heartbeat

@@ -94,13 +94,13 @@ def test_a_new_task_set_is_judged_from_the_next_epoch_on(service: Running, tmp_p
     assert any(path.is_file() for path in (theirs / "objects").rglob("*")), "the logs went along"
     judge_kit.make_task(theirs / "tasks" / "t1", tests="grep -qx bye /app/out.txt\n", solution="echo bye > /app/out.txt\n")
     run("tasks", "pin", theirs)
-    told: list[str] = []
-    assert one_round(service, mine, told)
-    assert told[-1].endswith("This node uses the new set from epoch 2 on; you need do nothing.")
+    messages: list[str] = []
+    assert one_round(service, mine, messages)
+    assert messages[-1].endswith("This node uses the new set from epoch 2 on; you need do nothing.")
     shown = " ".join(output("node", "status", mine).split())  # which ends with 0: nothing is wrong
     assert "nothing wrong The task set changed while epoch 1 is open." in shown
     node_kit.settle(theirs, 1)
-    assert one_round(service, mine, told)
+    assert one_round(service, mine, messages)
     shown = output("node", "status", mine)  # a new result of the same task contradicts nothing that counts
     assert "nothing wrong" in " ".join(shown.split())
     assert "task set" not in shown
@@ -113,7 +113,7 @@ def test_a_new_task_set_is_judged_from_the_next_epoch_on(service: Running, tmp_p
 @pytest.mark.full
 def test_a_node_in_an_empty_folder_judges_nothing_that_the_ledger_has(service: Running, tmp_path: Path) -> None:
     theirs = service.site.competition("small").folder
-    told: list[str] = []
+    messages: list[str] = []
     assert one_round(service, tmp_path / "lost")
     judge_kit.make_task(theirs / "tasks" / "t2")
     pin_next_epoch(theirs)  # a new set: what was judged on the former one is judged again
@@ -123,11 +123,11 @@ def test_a_node_in_an_empty_folder_judges_nothing_that_the_ledger_has(service: R
     assert one_round(service, tmp_path / "lost")
     shutil.rmtree(tmp_path / "lost")
     before = node_kit.stored(theirs), node_kit.conflicts(theirs)
-    assert one_round(service, tmp_path / "lost", told)
+    assert one_round(service, tmp_path / "lost", messages)
     assert lines(tmp_path / "lost") == []
-    said = "Not judged again, because the ledger has it from this key: 2 results."
-    assert told[-1] == f"epoch 2: {said}"
-    assert said in " ".join(output("node", "status", tmp_path / "lost").split())
+    sentence = "Not judged again, because the ledger has it from this key: 2 results."
+    assert messages[-1] == f"epoch 2: {sentence}"
+    assert sentence in " ".join(output("node", "status", tmp_path / "lost").split())
     assert (node_kit.stored(theirs), node_kit.conflicts(theirs)) == before
     node_kit.submit(theirs, "m1", WRONG)
     assert one_round(service, tmp_path / "lost")
@@ -142,10 +142,10 @@ def test_what_is_too_old_to_count_is_judged_again(service: Running, tmp_path: Pa
     write_text(scheme, scheme.read_text().replace("[consensus]\n", "[consensus]\nmax_age_epochs = 1\n"))
     assert "max_age_epochs" in scheme.read_text()
     for epoch, there in ((1, 1), (2, 1), (3, 2)):
-        told: list[str] = []
-        assert one_round(service, mine, told)
-        assert [row[0] for row in node_kit.stored(theirs)] == [1, 3][:there], told
-        assert "contradict" not in "".join(told)
+        messages: list[str] = []
+        assert one_round(service, mine, messages)
+        assert [row[0] for row in node_kit.stored(theirs)] == [1, 3][:there], messages
+        assert "contradict" not in "".join(messages)
         shutil.rmtree(mine) if epoch == 1 else None  # then only the service knows what was judged
         node_kit.settle(theirs, epoch)
     assert status.read_status(mine).wrong == ()
@@ -170,12 +170,12 @@ def test_a_round_waits_for_a_service_that_has_just_begun(service: Running, tmp_p
 @pytest.mark.full
 def test_two_nodes_with_one_key_are_told_and_nothing_counts_twice(service: Running, tmp_path: Path) -> None:
     theirs, another = service.site.competition("small").folder, tmp_path / "another"
-    told: list[str] = []
+    messages: list[str] = []
     output("pull", another, "--url", f"{service.address}/small", "--key", KEY)
     assert one_round(service, tmp_path / "mine")
     output("run", another, "--validator", V1, "--epoch", "1")  # by hand, from before
-    assert one_round(service, another, told)
-    assert "does another node use this key?" in "".join(told)
+    assert one_round(service, another, messages)
+    assert "does another node use this key?" in "".join(messages)
     assert "use the key in one folder only" in " ".join(status.read_status(another).wrong)
     assert (len(node_kit.stored(theirs)), node_kit.conflicts(theirs)) == (2, 1)
     node_kit.settle(theirs, 1)
@@ -195,8 +195,8 @@ def test_what_is_judged_is_told_and_what_is_missing_is_named(
     node_kit.submit(theirs, "m1", f"sleep 1\n{RIGHT}")
     assert one_round(service, mine)
     assert node_kit.stored(theirs) == [(1, "t1", "pass", 1)]
-    said = run("node", "status", mine, "--json", code=1)
-    document = json.loads(said.stdout)
+    done = run("node", "status", mine, "--json", code=1)
+    document = json.loads(done.stdout)
     assert (document["working"], document["waiting"], document["epoch"]) == (False, 0, 1)
     wrong = " ".join(document["wrong"])
     assert "a result is missing: m1 t2 1" in wrong
@@ -210,12 +210,12 @@ def in_a_long_round(tmp_path: Path, url: str, begun: Callable[[], object], meanw
 
     Returns what it told.
     """
-    told: list[str] = []
+    messages: list[str] = []
 
     def watch() -> None:
         try:
             meanwhile()
-            told.append(str(status.content_of(tmp_path / "mine")["state"]))
+            messages.append(str(status.content_of(tmp_path / "mine")["state"]))
         finally:
             os.kill(os.getpid(), signal.SIGTERM)  # the round hears it, as `assay run` does
 
@@ -228,9 +228,9 @@ def in_a_long_round(tmp_path: Path, url: str, begun: Callable[[], object], meanw
                 begun()
                 watching.start()
 
-    assert not Long(tmp_path / "mine", url, SIGNER, NodeOptions(jobs=2), told.append).carry_out()
+    assert not Long(tmp_path / "mine", url, SIGNER, NodeOptions(jobs=2), messages.append).carry_out()
     watching.join()
-    return told
+    return messages
 
 
 @pytest.fixture
@@ -251,10 +251,10 @@ def test_what_a_long_round_judges_arrives_although_its_epoch_was_settled(never_e
 
     with running(never_ends) as service:
         url = f"{service.address}/small"
-        told = in_a_long_round(tmp_path, url, lambda: node_kit.settle(never_ends, 1), arrives)
-    assert "judging" in told
+        messages = in_a_long_round(tmp_path, url, lambda: node_kit.settle(never_ends, 1), arrives)
+    assert "judging" in messages
     assert node_kit.stored(never_ends) == [(2, "t1", "pass", 1)]
-    assert not [line for line in told if "refused" in line]
+    assert not [line for line in messages if "refused" in line]
 
 
 @pytest.mark.full
@@ -274,8 +274,8 @@ def test_a_service_that_goes_away_in_a_long_round_is_told_and_taken_back(never_e
             with served(never_ends, "--port", str(port)):
                 until(lambda: not trouble(), "the service is back, while the round goes on")
 
-        told = in_a_long_round(tmp_path, f"http://127.0.0.1:{port}/small", away, back)
-    assert "judging" in told
+        messages = in_a_long_round(tmp_path, f"http://127.0.0.1:{port}/small", away, back)
+    assert "judging" in messages
 
 
 @pytest.mark.full

@@ -30,8 +30,8 @@ def shown(place: Path) -> int:
 def test_each_epoch_is_cosigned_and_then_exported(tmp_path: Path) -> None:
     place = season(tmp_path)
     hand = Hand(place, export=tmp_path / "epochs")
-    with serving(tmp_path, 1, [KEY]) as one, serving(tmp_path, 2, [KEY]) as two:
-        policy = write_policy(place / config.POLICY, 2, one, two, log=KEY)
+    with serving(tmp_path, 1, [KEY]) as first, serving(tmp_path, 2, [KEY]) as two:
+        policy = write_policy(place / config.POLICY, 2, first, two, log=KEY)
         for epoch in (1, 2):
             ledger_kit.add(place, ledger_kit.records(epoch=epoch))
             assert hand.look(epoch * HOUR) == list(range(1, epoch + 1))
@@ -62,8 +62,8 @@ def test_epochs_close_while_the_witnesses_are_away(tmp_path: Path, monkeypatch: 
     again.look(2 * HOUR + 2)
     assert [line for line in again.messages if "waits for its witnesses" in line] == []
     assert again.status["unwitnessed"][KEY.name]["since"] == row["since"]
-    with serving(tmp_path, 1, [KEY]) as one:
-        write_policy(place / config.POLICY, 1, one)
+    with serving(tmp_path, 1, [KEY]) as witness:
+        write_policy(place / config.POLICY, 1, witness)
         again.look(2 * HOUR + 70)
         assert shown(place) == 2
         again.look(2 * HOUR + 71)
@@ -74,8 +74,8 @@ def test_epochs_close_while_the_witnesses_are_away(tmp_path: Path, monkeypatch: 
 
 
 def _alarms(place: Path) -> list[str]:
-    found = of_operator(place, status.content_of(place), None, [], datetime.now(UTC), working=True, free=None)
-    return [alarm.code for alarm in found]
+    alarms = of_operator(place, status.content_of(place), None, [], datetime.now(UTC), working=True, free=None)
+    return [alarm.code for alarm in alarms]
 
 
 def test_a_policy_that_is_wrong_is_told(tmp_path: Path) -> None:
@@ -94,10 +94,10 @@ def test_a_policy_that_is_wrong_is_told(tmp_path: Path) -> None:
 def test_a_fork_is_an_alarm(tmp_path: Path) -> None:
     place = season(tmp_path)
     hand = Hand(place)
-    with serving(tmp_path, 1, [KEY]) as one:
-        write_policy(place / config.POLICY, 1, one)
+    with serving(tmp_path, 1, [KEY]) as witness:
+        write_policy(place / config.POLICY, 1, witness)
         other = ledger_kit.ledger_folder(tmp_path / "other")
-        write_policy(other / config.POLICY, 1, one)
+        write_policy(other / config.POLICY, 1, witness)
         ledger_kit.add(other, ledger_kit.records(epoch=1, outcome="fail"))
         with ledger_kit.opened(other) as ledger:
             settling.settle(ledger, SIGNER, 1)
@@ -127,18 +127,18 @@ def test_a_subnet_has_witnesses_of_its_own(tmp_path: Path, monkeypatch: pytest.M
     subnet.write_text('competitions = [{path = "one", share = "0.5"}, {path = "two", share = "0.5"}]\n')
     output("ledger", "init", subnet, "--origin", "example.org/subnet", "--key", "split")
     log = LogKey.parse(config.read(subnet).key)
-    said = list[str]()
+    messages = list[str]()
     closer = Closer(
         folders,
         dict.fromkeys(folders, SIGNER) | {subnet: signer},
-        said.append,
+        messages.append,
         subnet=subnet,
         clock=lambda: START.timestamp() + HOUR,
     )
-    with serving(tmp_path, 1, [log]) as one:
-        policy = write_policy(tmp_path / "subnet.witnesses.policy", 1, one, log=log)
+    with serving(tmp_path, 1, [log]) as witness:
+        policy = write_policy(tmp_path / "subnet.witnesses.policy", 1, witness, log=log)
         closer.carry_out(wait=False)
-    assert "subnet: w1 cosigned the log of 1 entry" in said
+    assert "subnet: w1 cosigned the log of 1 entry" in messages
     output("export", "emission", subnet, "1", "-o", tmp_path / "emission")
     report = verify(tmp_path / "emission", key=str(log), policy=policy)
     assert "witnesses" in [stage.stage for stage in report.checked]

@@ -37,8 +37,8 @@ EARLIER = "58f78f1e"
 
 @pytest.fixture
 def cluster() -> Iterator[postgres.Cluster]:
-    with postgres.cluster() as made:
-        yield made
+    with postgres.cluster() as server:
+        yield server
 
 
 def year(root: Path, cluster: postgres.Cluster, seed: int, wires: Wires | None, *, long: bool) -> Year:
@@ -78,65 +78,65 @@ def earlier(root: Path) -> Path | None:
     return place / "src"
 
 
-def live(made: Year, epochs: int) -> float:
+def live(season: Year, epochs: int) -> float:
     """Begin everything, let the year pass, and end everything in order; returns the seconds."""
     begun = time.monotonic()
     with ExitStack() as stack:
-        for process in made.processes:
+        for process in season.processes:
             process.start()
             stack.callback(process.end)
-        made.begin()
-        made.live(epochs)
-        until(made.has_everything, "everything that was judged is sent", 3 * LONG)
-        last = len(settled(made.place))
-        until(lambda: len(settled(made.place)) > last, "and settled", 3 * LONG)
-        for process in [*made.judges, made.second, made.node]:
+        season.begin()
+        season.live(epochs)
+        until(season.has_everything, "everything that was judged is sent", 3 * LONG)
+        last = len(settled(season.place))
+        until(lambda: len(settled(season.place)) > last, "and settled", 3 * LONG)
+        for process in [*season.judges, season.second, season.node]:
             process.stop()
     return time.monotonic() - begun
 
 
-def check(made: Year, by_hand: Sequence[int]) -> None:
+def check(season: Year, by_hand: Sequence[int]) -> None:
     """Everything that was acknowledged is there once; every epoch is settled; by hand it comes to the same."""
-    place, people = made.place, made.people
-    told = {(row["participant"], row["submission"], row["epoch"]) for row in people.acknowledged}
-    assert told <= season_kit.submitted(place)
-    batches = [*season_kit.sent([place.parent / name for name in (*NAMES, "elsewhere")]), *made.lies]
+    place, people = season.place, season.people
+    acknowledged = {(row["participant"], row["submission"], row["epoch"]) for row in people.acknowledged}
+    assert acknowledged <= season_kit.submitted(place)
+    batches = [*season_kit.sent([place.parent / name for name in (*NAMES, "elsewhere")]), *season.lies]
     assert {batch.digest for batch in batches} <= season_kit.batches_in(place)
     epochs = settled(place)
     assert epochs == list(range(1, len(epochs) + 1))
     theirs = settlements(place)
     assert season_kit.by_hand(place, place.parent / "hand", people, batches, by_hand) == {n: theirs[n] for n in by_hand}
     assert node_kit.conflicts(place) == 0, "of two nodes with one key, nothing is counted twice"
-    printed = (made.judges[0].out.read_text(), made.second.out.read_text())
+    printed = (season.judges[0].out.read_text(), season.second.out.read_text())
     assert any("another node works with this key" in text for text in printed), "of two nodes with one key, one is told"
     output("ledger", "check", place)
     output("export", "epoch", place, str(epochs[-1]), "--output", place.parent / "export")
     output("verify", place.parent / "export")
 
 
-def lies_caught(made: Year) -> int:
+def lies_caught(season: Year) -> int:
     """How many scores of the liar's were left out as outliers, in all epochs."""
-    rows = [row for text in settlements(made.place).values() for row in json.loads(text)["agreed"]]
+    rows = [row for text in settlements(season.place).values() for row in json.loads(text)["agreed"]]
     liar = year_kit.LIAR.public.raw.hex()
     return sum(1 for row in rows for vote in row["validators"] if vote["validator"] == liar and vote["excluded"])
 
 
-def report(made: Year, seconds: float, note: str) -> str:
+def report(season: Year, seconds: float, note: str) -> str:
     """What happened, as Markdown."""
-    with ledger_kit.opened(made.place) as ledger, ledger.store.reading() as view:
+    with ledger_kit.opened(season.place) as ledger, ledger.store.reading() as view:
         records, batches = view.count(), view.last_batch()
     rows = {
-        "epochs settled, in their order": len(settled(made.place)),
-        "submissions acknowledged, all in the ledger": len(made.people.acknowledged),
+        "epochs settled, in their order": len(settled(season.place)),
+        "submissions acknowledged, all in the ledger": len(season.people.acknowledged),
         "batches in the ledger, with records": f"{batches}, {records}",
-        "records that contradict an earlier one": node_kit.conflicts(made.place),
-        "lies sent; scores of the liar left out as outliers": f"{len(made.lies)}; {lies_caught(made)}",
-        "times that a validator said that its clock is wrong": _clock_alarms(made),
-        "kills": ", ".join(f"{process.name} {process.kills}" for process in made.processes),
-        "what happened": ", ".join(f"{name} {count}" for name, count in sorted(made.happened.items())),
+        "records that contradict an earlier one": node_kit.conflicts(season.place),
+        "lies sent; scores of the liar left out as outliers": f"{len(season.lies)}; {lies_caught(season)}",
+        "times that a validator said that its clock is wrong": _clock_alarms(season),
+        "kills": ", ".join(f"{process.name} {process.kills}" for process in season.processes),
+        "what happened": ", ".join(f"{name} {count}" for name, count in sorted(season.happened.items())),
         "things lost, epochs skipped, interventions": "0, 0, 0",
         "an earlier version": note,
-        "the network": "loopback" if made.wires is None else f"namespaces, partitions, {' '.join(made.wires.trouble)}",
+        "the network": "loopback" if season.wires is None else f"namespaces, partitions, {' '.join(season.wires.trouble)}",
         "seconds": round(seconds),
     }
     return "\n".join(
@@ -144,8 +144,8 @@ def report(made: Year, seconds: float, note: str) -> str:
     )
 
 
-def _clock_alarms(made: Year) -> int:
-    return sum("alarm: " in line and "this machine's clock" in line for line in made.judges[2].out.read_text().splitlines())
+def _clock_alarms(season: Year) -> int:
+    return sum("alarm: " in line and "this machine's clock" in line for line in season.judges[2].out.read_text().splitlines())
 
 
 @pytest.mark.slow
@@ -153,11 +153,11 @@ def _clock_alarms(made: Year) -> int:
 def test_a_short_year(tmp_path: Path, cluster: postgres.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     judge_kit.bubblewrap()
     monkeypatch.setenv("ASSAY_KEYS", str(season_kit.keys_in(tmp_path / "keys")))
-    made = year(tmp_path, cluster, 1, None, long=False)
-    seconds = live(made, 20)
-    check(made, settled(made.place))
-    assert lies_caught(made) > 0
-    sys.stdout.write(report(made, seconds, "none"))
+    season = year(tmp_path, cluster, 1, None, long=False)
+    seconds = live(season, 20)
+    check(season, settled(season.place))
+    assert lies_caught(season) > 0
+    sys.stdout.write(report(season, seconds, "none"))
 
 
 @pytest.mark.slow
@@ -167,13 +167,13 @@ def test_a_year(tmp_path: Path, cluster: postgres.Cluster, monkeypatch: pytest.M
     assert os.geteuid() == 0, "network namespaces and `tc netem` need root: run it as root"
     monkeypatch.setenv("ASSAY_KEYS", str(season_kit.keys_in(tmp_path / "keys")))
     with Wires(("operator", *NAMES)) as wires:
-        made = year(tmp_path, cluster, int(os.environ.get("ASSAY_YEAR_SEED", "1")), wires, long=True)
-        seconds = live(made, int(os.environ.get("ASSAY_YEAR_EPOCHS", "500")))
-    epochs = settled(made.place)
-    check(made, [*epochs[::50], epochs[-1]])
-    assert lies_caught(made) > 0
-    assert all(process.kills for process in made.processes), "everybody was killed"
+        season = year(tmp_path, cluster, int(os.environ.get("ASSAY_YEAR_SEED", "1")), wires, long=True)
+        seconds = live(season, int(os.environ.get("ASSAY_YEAR_EPOCHS", "500")))
+    epochs = settled(season.place)
+    check(season, [*epochs[::50], epochs[-1]])
+    assert lies_caught(season) > 0
+    assert all(process.kills for process in season.processes), "everybody was killed"
     note = f"val-2 ran {EARLIER}" if (tmp_path / "earlier" / "src").exists() else "not tried: this is no checkout with its commit"
     place = ROOT / "build" / "year.md"
     place.parent.mkdir(exist_ok=True)
-    place.write_text(report(made, seconds, note))
+    place.write_text(report(season, seconds, note))

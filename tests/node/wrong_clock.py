@@ -24,9 +24,9 @@ def library(folder: Path) -> Path:
     gcc = shutil.which("gcc")
     if gcc is None:
         pytest.skip("gcc is not installed, which makes the wrong clock of this test: apt-get install gcc libc6-dev")
-    made = folder / "wrong_clock.so"
-    subprocess.run([gcc, "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", made, _SOURCE], check=True, timeout=300)
-    return made
+    file = folder / "wrong_clock.so"
+    subprocess.run([gcc, "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", file, _SOURCE], check=True, timeout=300)
+    return file
 
 
 class WrongClock:

@@ -160,24 +160,24 @@ class Year:
         """
         stopped = self.people.latest(LAST)[[*self.people.keys][-1]]
         lied = {record.submission for sent in self.lies for record in sent.records}
-        told = next((row for row in [stopped, *reversed(self.people.acknowledged)] if row["submission"] not in lied), None)
-        if told is None:
+        entry = next((row for row in [stopped, *reversed(self.people.acknowledged)] if row["submission"] not in lied), None)
+        if entry is None:
             return
         end = time.monotonic() + LONG
-        outcome = "fail" if self.truth[told["submission"]] else "pass"
+        outcome = "fail" if self.truth[entry["submission"]] else "pass"
         while True:
             with suppress(Unreachable), Client(self.people.url, LIAR) as client:
-                made = self._lie(client.get("work")["epoch"], told, outcome)
-                (answer,) = client.send("POST", "evidence", made.data, BATCHES)["batches"]
+                lie = self._lie(client.get("work")["epoch"], entry, outcome)
+                (answer,) = client.send("POST", "evidence", lie.data, BATCHES)["batches"]
                 if answer["outcome"] != "refused":  # as it is if the epoch was closed meanwhile
-                    self.lies.append(made)
+                    self.lies.append(lie)
                     return
             assert time.monotonic() < end, "the service takes nothing of the liar"
             self.people.meanwhile()
 
-    def _lie(self, epoch: int, told: season_kit.Json, outcome: str) -> batch.Batch:
+    def _lie(self, epoch: int, entry: season_kit.Json, outcome: str) -> batch.Batch:
         terms, origin, mine = intake.intake_rules(self.place), config.read(self.place).origin, LIAR.public.raw.hex()
-        about = {"participant": told["participant"], "submission": told["submission"], "outcome": outcome}
+        about = {"participant": entry["participant"], "submission": entry["submission"], "outcome": outcome}
         rows = [small_folder.record(validator=mine, epoch=epoch, task=task, **about) for task in TASKS]
         name, tasks = terms.competition, terms.task_set
         return batch.make(map(record, rows), origin=origin, competition=name, task_set=tasks, signer=LIAR, validator=mine)

@@ -58,21 +58,21 @@ def audit(given: Doc) -> Doc:
     claims = _claims(scheme, settlement["ranking"], scores, rules["places"])
     rows = [row | {"seq": row.get("seq", at)} for at, row in enumerate(case["evidence"]) if row["epoch"] <= settlement["epoch"]]
     counted = [trial for row in settlement["agreed"] for trial in _trials(case, scheme, row, rests_on(settlement, rows))]
-    counted.sort(key=lambda one: (*(one[name].encode() for name in ("participant", "validator", "task")), one["trial"]))
+    counted.sort(key=lambda trial: (*(trial[name].encode() for name in ("participant", "validator", "task")), trial["trial"]))
     drawn_from, untested = list[Doc](), dict[str, int]()
-    for one in counted:
-        side = "above" if one["claimed"] == "pass" else "below"
-        margins = [max(1, claim["margin"]) for claim in claims if claim[side] == one["participant"]]
-        if margins and (one["claimed"] == "pass" or one["work"]):
-            drawn_from.append(one | {"size": ceil(GIGA * bound(one["effect"], margins))})
+    for trial in counted:
+        side = "above" if trial["claimed"] == "pass" else "below"
+        margins = [max(1, claim["margin"]) for claim in claims if claim[side] == trial["participant"]]
+        if margins and (trial["claimed"] == "pass" or trial["work"]):
+            drawn_from.append(trial | {"size": ceil(GIGA * bound(trial["effect"], margins))})
         elif margins:
-            untested[one["validator"]] = untested.get(one["validator"], 0) + 1
+            untested[trial["validator"]] = untested.get(trial["validator"], 0) + 1
     other = {tuple(row.get(name, 1) for name in PLACE): row["seen"] for row in given.get("seen", [])}
-    for one in drawn_from:
-        one["seen"] = other.get(tuple(one[name] for name in PLACE), [one["claimed"]])
-        one["state"] = _state(one["claimed"], one["seen"])
+    for trial in drawn_from:
+        trial["seen"] = other.get(tuple(trial[name] for name in PLACE), [trial["claimed"]])
+        trial["state"] = _state(trial["claimed"], trial["seen"])
     randomness, receipt = bytes.fromhex(given["randomness"]), bytes.fromhex(given["receipt"].split(":")[1])
-    walk = draw([one["size"] for one in drawn_from], randomness, receipt)
+    walk = draw([trial["size"] for trial in drawn_from], randomness, receipt)
     draws, path, confirmed = _path(claims, drawn_from, walk, fraction(rules["risk"]))
     judged = [drawn_from[at] for at in dict.fromkeys(draws)] if confirmed else drawn_from
     overstated = [] if confirmed else [_overstated(claim, drawn_from) for claim in claims]
@@ -83,10 +83,10 @@ def audit(given: Doc) -> Doc:
         "trials": {
             "counted": len(counted),
             "drawn_from": len(drawn_from),
-            "size": str(sum(one["size"] for one in drawn_from)),
+            "size": str(sum(trial["size"] for trial in drawn_from)),
         },
         "untested": [{"validator": name, "trials": untested[name]} for name in sorted(untested, key=str.encode)],
-        "judged": [{name: one[name] for name in shown} for one in judged],
+        "judged": [{name: trial[name] for name in shown} for trial in judged],
         "draws": draws,
         "martingale": [str(value) for value in path],
         "overstated": overstated,
@@ -95,41 +95,41 @@ def audit(given: Doc) -> Doc:
 
 
 def _claims(scheme: Doc, ranking: list[str], scores: dict[str, int], places: int | None) -> list[Doc]:
-    def beats(one: str, other: str) -> Doc:
-        return {"above": one, "below": other, "margin": scores[one] - scores[other] - 4}
+    def beats(key: str, other: str) -> Doc:
+        return {"above": key, "below": other, "margin": scores[key] - scores[other] - 4}
 
-    def reaches(one: str, mark: int) -> Doc:
-        return {"above": one, "below": None, "margin": scores[one] - mark - 3}
+    def reaches(key: str, mark: int) -> Doc:
+        return {"above": key, "below": None, "margin": scores[key] - mark - 3}
 
-    def below(one: str, mark: int) -> Doc:
-        return {"above": None, "below": one, "margin": mark - scores[one] - 4}
+    def below(key: str, mark: int) -> Doc:
+        return {"above": None, "below": key, "margin": mark - scores[key] - 4}
 
     reward, claims = scheme["reward"], list[Doc]()
     if reward["kind"] == "payout":
         rules = scheme["payout"]
         marks = [ceil(Fraction(tier["reach_bps"] * rules["threshold_bps"] * GIGA, 10**8)) for tier in rules["tiers"]]
         many = len(rules["split"])
-        paid = [one for one in ranking[:many] if scores[one] >= min(marks)]
-        others = [one for one in ranking if one not in paid]
+        paid = [key for key in ranking[:many] if scores[key] >= min(marks)]
+        others = [key for key in ranking if key not in paid]
         claims += [beats(paid[at], paid[at + 1]) for at in range(len(paid) - 1)]
         if paid:
             claims += [reaches(paid[0], max(mark for mark in marks if mark <= scores[paid[0]])), reaches(paid[-1], min(marks))]
         full = len(paid) == many
         claims += [beats(paid[-1], other) if full else below(other, min(marks)) for other in others]
         missed = [mark for mark in marks if paid and mark > scores[ranking[0]]]
-        return claims + ([below(one, min(missed)) for one in ranking] if missed else [])
+        return claims + ([below(key, min(missed)) for key in ranking] if missed else [])
     floor_ = max(1, int(fraction(reward["min_score"]) * GIGA))
-    paid = [one for one in ranking if scores[one] >= floor_]
+    paid = [key for key in ranking if scores[key] >= floor_]
     alike = reward["kind"] == "weights" and reward["strategy"] == "winner-takes-all"
     inside = paid[: len(paid) if places is None else places][: reward["top"] if alike else len(paid)]
-    outside = [one for one in ranking if one not in inside]
+    outside = [key for key in ranking if key not in inside]
     claims += [] if alike else [beats(inside[at], inside[at + 1]) for at in range(len(inside) - 1)]
     last = inside if alike else inside[-1:]
-    claims += [beats(one, other) for one in last for other in outside]
+    claims += [beats(key, other) for key in last for other in outside]
     if fraction(reward["min_score"]) > 0:
-        claims += [reaches(one, floor_) for one in last]
+        claims += [reaches(key, floor_) for key in last]
         if len(inside) == len(paid) and (not alike or len(inside) < reward["top"]):
-            claims += [below(one, floor_) for one in outside]
+            claims += [below(key, floor_) for key in outside]
     return claims
 
 
@@ -137,7 +137,7 @@ def _trials(case: Doc, scheme: Doc, row: Doc, rests: dict[str, list[Doc]]) -> li
     """The trials of one participant that count."""
     tasks = {line.split()[0] for line in case["tasks"]}
     counting = {vote["validator"]: int(vote["stake"]) for vote in row["validators"] if not vote["excluded"]}
-    combine, found = scheme["consensus"]["combine"], list[Doc]()
+    combine, trials = scheme["consensus"]["combine"], list[Doc]()
     for rest in rests[row["participant"]]:
         if row["status"] != "agreed" or rest["validator"] not in counting or rest["outcome"] == "error":
             continue
@@ -151,8 +151,8 @@ def _trials(case: Doc, scheme: Doc, row: Doc, rests: dict[str, list[Doc]]) -> li
         about = {"participant": row["participant"], "claimed": rest["outcome"], "work": "work" in rest}
         about |= {name: rest[name] for name in ("validator", "task", "trial")}
         about["record"] = digest({name: value for name, value in rest.items() if name != "seq"})
-        found.append(about | {"effect": GIGA * share / (len(tasks) * scheme["score"]["trials"])})
-    return found
+        trials.append(about | {"effect": GIGA * share / (len(tasks) * scheme["score"]["trials"])})
+    return trials
 
 
 def _state(claimed: str, seen: list[str]) -> str:

@@ -44,10 +44,10 @@ def suspecting(case: Doc, seed: int) -> Doc:
     case = copy.deepcopy(case)
     if r.random() < 0.8:
         case["scheme"]["score"]["injection"] = "unjudged"
-    said: dict[Any, Any] = {}
+    suspicions: dict[Any, Any] = {}
     for record in case["evidence"]:
         slot = record["validator"], record["submission"] or record["participant"]
-        record |= said.setdefault(slot, r.choice([{}, {"injection_suspected": False}, {"injection_suspected": True}]))
+        record |= suspicions.setdefault(slot, r.choice([{}, {"injection_suspected": False}, {"injection_suspected": True}]))
     return case
 
 
@@ -66,28 +66,30 @@ def panelled(case: Doc, seed: int) -> Doc:
     known: dict[Any, Any] = {}
     for record in case["evidence"]:
         slot = record["validator"], record["submission"] or record["participant"]
-        said = {name: record.pop(name) for name in ("outcome", "baseline", "checks", "verdict") if name in record}
+        judgement = {name: record.pop(name) for name in ("outcome", "baseline", "checks", "verdict") if name in record}
         if slot not in known or ("seq" in record and r.random() < 0.1):
-            known[slot] = _panel(r, said, rules)
+            known[slot] = _panel(r, judgement, rules)
         record |= copy.deepcopy(known[slot])
     return case
 
 
-def _panel(r: Random, said: Doc, rules: Doc) -> Doc:
+def _panel(r: Random, judgement: Doc, rules: Doc) -> Doc:
     """A record's answers: those of a panel, and what it decides."""
     count = rules["panel"]["answers"] + r.choices([0, -1, 1], [90, 7, 3])[0]
-    panel = [answer_like(r, said, rules) for _ in range(count)]
-    found = decided(panel, rules)
+    panel = [answer_like(r, judgement, rules) for _ in range(count)]
+    decision = decided(panel, rules)
     names = ("baseline", "checks", "verdict")
-    answers: Doc = {"outcome": "unjudged"} if found["why"] else {name: found[name] for name in names if found[name] is not None}
+    answers: Doc = (
+        {"outcome": "unjudged"} if decision["why"] else {name: decision[name] for name in names if decision[name] is not None}
+    )
     if r.random() < 0.05:
-        answers = said
+        answers = judgement
     return answers | ({"panel": panel} if r.random() < 0.97 else {})
 
 
-def answer_like(r: Random, said: Doc, rules: Doc) -> Doc:
+def answer_like(r: Random, judgement: Doc, rules: Doc) -> Doc:
     """An answer of a panel that is like a judgement, more or less."""
-    answer: Doc = copy.deepcopy(said)
+    answer: Doc = copy.deepcopy(judgement)
     if isinstance(answer.get("checks"), dict) and r.random() < 0.4:
         answer["checks"][r.choice(rules["checks"])["id"]] = r.random() < 0.5
     if r.random() < 0.3:
@@ -221,12 +223,12 @@ def without(case: Doc, path: tuple[Any, ...]) -> Doc:
 
 def minimise(case: Doc, fails: Callable[[Doc], bool]) -> Doc:
     """The case with everything left out that it can spare and still fail; `fails` returns False for an invalid case."""
-    found = True
-    while found:
-        found = False
+    shrunk = True
+    while shrunk:
+        shrunk = False
         for path in removals(case):
             smaller = without(case, path)
             if fails(smaller):
-                case, found = smaller, True
+                case, shrunk = smaller, True
                 break
     return case

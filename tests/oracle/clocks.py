@@ -32,9 +32,9 @@ def is_new(submission: str, before: str | None) -> bool:
     return submission == "" or submission != before
 
 
-def task_sets_differ(one: str | None, other: str | None) -> bool:
+def task_sets_differ(before: str | None, other: str | None) -> bool:
     """Whether a new task set restarts the clocks: both known, and not the same. SPEC 4."""
-    return bool(one) and bool(other) and one != other
+    return bool(before) and bool(other) and before != other
 
 
 def earlier_states(previous: Doc | None, task_set: str | None) -> dict[str, State]:

@@ -54,8 +54,8 @@ def statement_of(
     records: Sequence[Mapping[str, Any]], competition: str, task_set: str | None, origin: str | None = LOG
 ) -> tuple[Doc, list[bytes]]:
     """What a validator signs for a log, and the lines of the records: each once, in the order of their digests."""
-    found = {hashlib.sha256(line).digest(): line for line in map(plain, records)}
-    digests = sorted(found)
+    by_digest = {hashlib.sha256(line).digest(): line for line in map(plain, records)}
+    digests = sorted(by_digest)
     names = sorted({str(record["submission"]) for record in records}, key=str.encode)
     subject = []
     for name in names:
@@ -77,7 +77,7 @@ def statement_of(
             "count": len(digests),
             "root": f"sha256:{trees.root(digests).hex()}",
         },
-    }, [found[digest] for digest in digests]
+    }, [by_digest[digest] for digest in digests]
 
 
 def batch(

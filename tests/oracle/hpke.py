@@ -15,7 +15,7 @@ __all__ = ["KeySchedule", "decap", "derive_key_pair", "encap", "key_schedule", "
 P = 2**255 - 19
 BASE = (9).to_bytes(32, "little")
 KEM = b"KEM" + (0x0020).to_bytes(2, "big")
-SUITE = b"HPKE" + b"".join(one.to_bytes(2, "big") for one in (0x0020, 0x0001, 0x0003))
+SUITE = b"HPKE" + b"".join(number.to_bytes(2, "big") for number in (0x0020, 0x0001, 0x0003))
 
 
 def x25519(scalar: bytes, u: bytes) -> bytes:

@@ -57,42 +57,42 @@ class Brute:
         """By flips of trials that count."""
         now = self.now(seen)
         counting = [name for name, count in now.items() if count is not None]
-        found: Scores = {}
+        costs: Scores = {}
         for counts in product(range(self.trials + 1), repeat=len(counting)):
             cost = sum(abs(count - (now[name] or 0)) for name, count in zip(counting, counts, strict=True))
-            _offer(found, self.agreed(now | dict(zip(counting, counts, strict=True))), cost)
-        return found
+            _offer(costs, self.agreed(now | dict(zip(counting, counts, strict=True))), cost)
+        return costs
 
     def decided(self, seen: Doc) -> Scores:
         """By missing trials."""
         now = self.now(seen)
         open_ = [name for name, count in now.items() if count is None]
         choices = [[None, *range(seen[name]["passed"], seen[name]["passed"] + seen[name]["missing"] + 1)] for name in open_]
-        found: Scores = {}
+        costs: Scores = {}
         for counts in product(*choices):
             cost = sum(seen[name]["missing"] for name, count in zip(open_, counts, strict=True) if count is not None)
-            _offer(found, self.agreed(now | dict(zip(open_, counts, strict=True))), cost)
-        return found
+            _offer(costs, self.agreed(now | dict(zip(open_, counts, strict=True))), cost)
+        return costs
 
     def lied(self, seen: Doc, coalition: tuple[str, ...]) -> Scores:
         """By lies of a coalition, which cost nothing."""
         now = self.now(seen)
         members = [name for name in coalition if now.get(name) is not None]
-        found: Scores = {}
+        costs: Scores = {}
         for counts in product(range(self.trials + 1), repeat=len(members)):
-            _offer(found, self.agreed(now | dict(zip(members, counts, strict=True))), 0)
-        return found
+            _offer(costs, self.agreed(now | dict(zip(members, counts, strict=True))), 0)
+        return costs
 
     def verdicts(self, scores: tuple[Fraction | None, ...]) -> Doc:
         """Of agreed scores, in the order of submission."""
         ranked = sorted((at for at, score in enumerate(scores) if score is not None), key=lambda at: (-(scores[at] or 0), at))
-        found: Doc = {"winner": self.keys[ranked[0]] if ranked else None, "order": [self.keys[at] for at in ranked]}
+        verdicts: Doc = {"winner": self.keys[ranked[0]] if ranked else None, "order": [self.keys[at] for at in ranked]}
         if self.pays:
             best = max((score for score in scores if score is not None), default=None)
-            found["tier"] = (
+            verdicts["tier"] = (
                 0 if best is None else tier(10_000 * best / 10**9 if best > 1 else 10_000 * best, self.rules["payout"])
             )
-        return found
+        return verdicts
 
     def before(self) -> Doc:
         """The verdicts as they are."""
@@ -101,14 +101,14 @@ class Brute:
     def least(self, columns: list[Scores]) -> Doc:
         """The least that each verdict costs, or None."""
         before = self.before()
-        found: Doc = dict.fromkeys(before)
+        costs: Doc = dict.fromkeys(before)
         for combination in product(*(column.items() for column in columns)):
             cost = sum(cost for _, cost in combination)
             after = self.verdicts(tuple(score for score, _ in combination))
             for name in before:
-                if after[name] != before[name] and (found[name] is None or cost < found[name]):
-                    found[name] = cost
-        return found
+                if after[name] != before[name] and (costs[name] is None or cost < costs[name]):
+                    costs[name] = cost
+        return costs
 
     def coalitions(self) -> Iterator[tuple[str, ...]]:
         """Every set of validators, by ascending stake."""
@@ -121,8 +121,8 @@ class Brute:
         return sum(self.stakes[name] for name in coalition)
 
 
-def _offer(found: Scores, score: Fraction | None, cost: int) -> None:
-    found[score] = min(cost, found.get(score, cost))
+def _offer(costs: Scores, score: Fraction | None, cost: int) -> None:
+    costs[score] = min(cost, costs.get(score, cost))
 
 
 def margin(given: Doc) -> Doc:

@@ -79,8 +79,8 @@ def agreed_rows(case: Doc, rules: Doc) -> tuple[list[Doc], dict[str, Fraction]]:
 
 def tasks_seen(row: Doc) -> int:
     """In how many tasks a participant was seen: the lower median of what those validators say whose scores count."""
-    said = sorted(vote["work"]["tasks"] for vote in row["validators"] if not vote["excluded"])
-    return int(said[(len(said) - 1) // 2])
+    counts = sorted(vote["work"]["tasks"] for vote in row["validators"] if not vote["excluded"])
+    return int(counts[(len(counts) - 1) // 2])
 
 
 def weights(

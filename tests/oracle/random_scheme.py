@@ -104,8 +104,8 @@ def payout(r: Random) -> Doc:
     splits = [[10000], [5000, 3000, 2000], [3333, 3333, 3334], [6000, 4000], [9999, 1], [2000, 2000, 2000, 2000, 2000]]
     section |= some(r, 0.7, split=splits)
     two = [{"reach_bps": 10000, "release_bps": 10000}, {"reach_bps": 6000, "release_bps": 3333}]
-    one = [{"reach_bps": 10000, "release_bps": 9999}]
-    return section | some(r, 0.2, tiers=[two, one])
+    single = [{"reach_bps": 10000, "release_bps": 9999}]
+    return section | some(r, 0.2, tiers=[two, single])
 
 
 def scheme(r: Random, kind: str, *, for_subnet: bool, burn_uid: int | None) -> Doc:

@@ -57,23 +57,23 @@ def inputs(case: Mapping[str, Any], scheme: Doc) -> Doc:
         filled = [{key: value for key, value in row.items() if value not in (None, "")} for row in case.get(name) or []]
         return sorted(filled, key=lambda row: row[by].encode() if isinstance(row[by], str) else row[by])
 
-    found: Doc = {"scheme": scheme, "tasks": sorted(case.get("tasks") or [], key=str.encode)}
-    found |= {name: rows(name, "key") for name in ("participants", "validators")}
-    return found | {name: rows(name, "epoch") for name in ("history", "randomness")}
+    document: Doc = {"scheme": scheme, "tasks": sorted(case.get("tasks") or [], key=str.encode)}
+    document |= {name: rows(name, "key") for name in ("participants", "validators")}
+    return document | {name: rows(name, "epoch") for name in ("history", "randomness")}
 
 
 def rests_on(settlement: Doc, held: Sequence[Doc]) -> dict[str, list[Doc]]:
     """Participant → the records that the result rests on, of one kind, by validators of the registry: the first of each slot."""
-    found: dict[str, list[Doc]] = {}
+    by_participant: dict[str, list[Doc]] = {}
     for row in settlement["agreed"]:
         firsts: dict[tuple[object, ...], Doc] = {}
-        for one in sorted(held, key=lambda one: one["seq"]):
+        for record in sorted(held, key=lambda record: record["seq"]):
             about = ("submission", row["submission"]) if row["submission"] else ("participant", row["participant"])
-            if row["duplicate_of"] is None and one[about[0]] == about[1] and (row["submission"] or not one["submission"]):
-                epoch = one["epoch"] if one["kind"] == "given" else None
-                firsts.setdefault((one["validator"], epoch, one.get("task"), one.get("trial")), one)
-        found[row["participant"]] = list(firsts.values())
-    return found
+            if row["duplicate_of"] is None and record[about[0]] == about[1] and (row["submission"] or not record["submission"]):
+                epoch = record["epoch"] if record["kind"] == "given" else None
+                firsts.setdefault((record["validator"], epoch, record.get("task"), record.get("trial")), record)
+        by_participant[row["participant"]] = list(firsts.values())
+    return by_participant
 
 
 def rests(settlement: Doc, held: Sequence[Doc]) -> Doc:
@@ -83,7 +83,7 @@ def rests(settlement: Doc, held: Sequence[Doc]) -> Doc:
 
 def results(settlement: Doc, held: Sequence[Doc] | None = None) -> list[Doc]:
     """The result of each participant, in the order of the bytes of the keys; held: all evidence; None: as version 1 had it."""
-    found: list[Doc] = []
+    rows: list[Doc] = []
     rested = None if held is None else rests(settlement, held)
     for key in sorted((row["participant"] for row in settlement["agreed"]), key=str.encode):
         (agreed,) = (row for row in settlement["agreed"] if row["participant"] == key)
@@ -91,8 +91,8 @@ def results(settlement: Doc, held: Sequence[Doc] | None = None) -> list[Doc]:
         rank = settlement["ranking"].index(key) + 1 if key in settlement["ranking"] else None
         paid = [row for row in settlement["payouts"] if row["participant"] == key]
         row = {"participant": key, "rank": rank, "agreed": agreed, "weight": weights[0] if weights else None, "payouts": paid}
-        found.append(row if rested is None else row | {"records": rested[key]})
-    return found
+        rows.append(row if rested is None else row | {"records": rested[key]})
+    return rows
 
 
 def results_root(settlement: Doc, held: Sequence[Doc] | None = None) -> Doc:
@@ -119,18 +119,18 @@ def statement(
 
 def receipts(signed: Sequence[tuple[Doc, bytes]], name: str, key: Ed25519PrivateKey, size: int | None = None) -> list[Doc]:
     """Receipt files: envelope and entry of each, proven in the log as it was with it, or of `size` entries."""
-    leaves, found = [trees.leaf(entry) for _, entry in signed], []
+    leaves, files = [trees.leaf(entry) for _, entry in signed], []
     for at, (envelope, _) in enumerate(signed):
         then = leaves[: max(at + 1, size or 0)]
         checkpoint = trees.note(name, len(then), trees.tree_of(then), key)
-        found.append(
+        files.append(
             {"schema": "assay.receipt/1", "envelope": envelope, "proof": trees.proof(at, trees.inclusion(at, then), checkpoint)}
         )
-    return found
+    return files
 
 
 def _place(at: int, leaves: Sequence[bytes]) -> Doc:
-    return {"index": at, "size": len(leaves), "hashes": [one.hex() for one in trees.inclusion(at, leaves)]}
+    return {"index": at, "size": len(leaves), "hashes": [sibling.hex() for sibling in trees.inclusion(at, leaves)]}
 
 
 def own_proof(
@@ -149,13 +149,13 @@ def own_proof(
     mine = [
         {
             "epoch": epoch,
-            "seq": one["seq"],
-            "record": {name: value for name, value in one.items() if name != "seq"},
+            "seq": record["seq"],
+            "record": {name: value for name, value in record.items() if name != "seq"},
             "proof": _place(index, [evidence_leaf(each) for each in records]),
         }
         for epoch, records in sorted(evidence.items())
-        for index, one in enumerate(records)
-        if one["participant"] == participant
+        for index, record in enumerate(records)
+        if record["participant"] == participant
     ]
     return {
         "schema": "assay.proof/1" if first else "assay.proof/2",

@@ -19,8 +19,8 @@ def emission(case: Doc) -> Doc:
     received = claims
     if subnet.get("unearned") == "others":
         earned = [
-            somebody_took_part(competition["case"], one.document)
-            for competition, one in zip(competitions, settlements, strict=True)
+            somebody_took_part(competition["case"], settlement.document)
+            for competition, settlement in zip(competitions, settlements, strict=True)
         ]
         received = moved(claims, earned)
     parts = largest_remainder(int(subnet["emission"]), [*received, 1 - sum(received, Fraction(0))])

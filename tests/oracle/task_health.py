@@ -27,10 +27,10 @@ def task_health(given: Doc) -> Doc:
         real.setdefault(at, []).extend(outcome == "pass" for outcome in row["outcomes"] if outcome != "error")
         errors[at] = errors.get(at, 0) + row["outcomes"].count("error")
     people = sorted({row["participant"] for row in given["results"]})
-    return {"tasks": [one(task, people, given["tasks"], real, errors) for task in given["tasks"]]}
+    return {"tasks": [health_of(task, people, given["tasks"], real, errors) for task in given["tasks"]]}
 
 
-def one(task: str, people: list[str], tasks: list[str], real: dict[At, list[bool]], errors: dict[At, int]) -> Doc:
+def health_of(task: str, people: list[str], tasks: list[str], real: dict[At, list[bool]], errors: dict[At, int]) -> Doc:
     def share(name: str, who: str) -> Fraction | None:
         runs = real.get((name, who), [])
         return Fraction(sum(runs), len(runs)) if runs else None

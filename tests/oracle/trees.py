@@ -125,5 +125,5 @@ def cosignature(text: str, name: str, key: Ed25519PrivateKey, time: int) -> str:
 
 def proof(index: int, hashes: Sequence[bytes], checkpoint: str) -> str:
     """A log proof. C2SP tlog-proof."""
-    lines = "".join(f"{base64.b64encode(one).decode()}\n" for one in hashes)
+    lines = "".join(f"{base64.b64encode(sibling).decode()}\n" for sibling in hashes)
     return f"c2sp.org/tlog-proof@v1\nindex {index}\n{lines}\n{checkpoint}"

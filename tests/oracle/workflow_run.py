@@ -75,10 +75,10 @@ def run(
     attempts = _all(steps, latency, waits)
     stops: list[tuple[int, str]] = [(latency, "latency")]
     spent = 0
-    for one in sorted(attempts, key=lambda one: one.ended):
-        spent += one.cost
+    for attempt in sorted(attempts, key=lambda attempt: attempt.ended):
+        spent += attempt.cost
         if spent > budget:
-            stops.append((one.ended, "budget"))
+            stops.append((attempt.ended, "budget"))
             break
     probes = _probes(
         [attempt for attempt in attempts if attempt.last and attempt.outcome in ("broken", "lied", "timeout")], steps, health
@@ -89,14 +89,14 @@ def run(
     stop, why = min(stops, key=lambda row: row[0])
 
     done = [attempt for attempt in attempts if attempt.ended <= stop]
-    ended = {one.step for one in done if one.last}
-    completed = {one.step for one in done if one.last and one.outcome == "answered"}
+    ended = {attempt.step for attempt in done if attempt.last}
+    completed = {attempt.step for attempt in done if attempt.last and attempt.outcome == "answered"}
     begun = [attempt for attempt in attempts if attempt.began <= stop and _ready(attempt, steps, completed, done)]
     broken = why == "broken"
     running: list[tuple[str, int, bool]] = [row for row in probes if _begun(row, done, steps, health) <= stop]
     if why == "latency":
         asked = {service for service, end, _ in running if end > stop}
-        going = {one.step for one in begun} - ended
+        going = {attempt.step for attempt in begun} - ended
         running += [_probe(steps[name].service, stop, health) for name in sorted(going) if steps[name].service not in asked]
     if not broken:
         limit = max(stop, latency) + grace
@@ -107,10 +107,10 @@ def run(
         broken=broken,
         stopped="" if why == "broken" else why,
         completed=len(completed),
-        retries=sum(one.number > 1 for one in begun),
-        timeouts=sum(one.outcome == "timeout" for one in done),
+        retries=sum(attempt.number > 1 for attempt in begun),
+        timeouts=sum(attempt.outcome == "timeout" for attempt in done),
         hard_failures=len(ended - completed),
-        cost=sum(one.cost for one in done),
+        cost=sum(attempt.cost for attempt in done),
         time=stop,
         tied=len(set(times)) != len(times),
     )
@@ -118,7 +118,7 @@ def run(
 
 def _all(steps: Mapping[str, Step], latency: int, waits: Sequence[int]) -> list[_Attempt]:
     """Every attempt, as if nothing ever stopped the run."""
-    found: list[_Attempt] = []
+    attempts: list[_Attempt] = []
     ends: dict[str, int | None] = {}
     while len(ends) < len(steps):
         name, step = next((n, s) for n, s in steps.items() if n not in ends and s.needs <= ends.keys())
@@ -136,29 +136,29 @@ def _all(steps: Mapping[str, Step], latency: int, waits: Sequence[int]) -> list[
             if outcome in ("broken", "lied"):
                 cost = 0
             last = kind in ("answered", "lied") or number == step.retries + 1
-            found.append(_Attempt(name, number, now, now + time, kind, cost, last))
+            attempts.append(_Attempt(name, number, now, now + time, kind, cost, last))
             now += time
             if last:
                 ends[name] = now if kind == "answered" else None
                 break
             now += waits[min(number, len(waits)) - 1]
-    return found
+    return attempts
 
 
-def _ready(one: _Attempt, steps: Mapping[str, Step], completed: set[str], done: Sequence[_Attempt]) -> bool:
+def _ready(attempt: _Attempt, steps: Mapping[str, Step], completed: set[str], done: Sequence[_Attempt]) -> bool:
     """Whether the attempt really began: all that the step needs was done, and the attempt before it had ended."""
-    earlier = one.number == 1 or any(other.step == one.step and other.number == one.number - 1 for other in done)
-    return steps[one.step].needs <= completed and earlier
+    earlier = attempt.number == 1 or any(other.step == attempt.step and other.number == attempt.number - 1 for other in done)
+    return steps[attempt.step].needs <= completed and earlier
 
 
 def _probes(failed: Sequence[_Attempt], steps: Mapping[str, Step], health: Mapping[str, Health]) -> list[tuple[str, int, bool]]:
     """(service, when it is known, whether it is well) of every time that a failed step makes somebody ask for it."""
-    found: list[tuple[str, int, bool]] = []
-    for one in sorted(failed, key=lambda one: one.ended):
-        service = steps[one.step].service
-        if not any(name == service and end > one.ended for name, end, _ in found):
-            found.append(_probe(service, one.ended, health))
-    return found
+    probes: list[tuple[str, int, bool]] = []
+    for attempt in sorted(failed, key=lambda attempt: attempt.ended):
+        service = steps[attempt.step].service
+        if not any(name == service and end > attempt.ended for name, end, _ in probes):
+            probes.append(_probe(service, attempt.ended, health))
+    return probes
 
 
 def _probe(service: str, now: int, health: Mapping[str, Health]) -> tuple[str, int, bool]:

@@ -59,15 +59,15 @@ def no_harm(*kinds: type[Exception]) -> Iterator[None]:
 @pytest.mark.parametrize("name", BEHAVIOURS)
 def test_github(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(github, "WHOLE_SECONDS", seconds(name))
-    told: list[str] = []
+    messages: list[str] = []
     with hostile(BEHAVIOURS[name]) as there, no_harm():
         cache = AnswerCache(tmp_path / "cache")
-        asking = GitHub(there.url, SECRET, cache, Stop(), attempts=1, delay=0, tell=lambda why, _: told.append(why))
+        asking = GitHub(there.url, SECRET, cache, Stop(), attempts=1, delay=0, tell=lambda why, _: messages.append(why))
         with asking as client:
             # A body that is JSON is for who reads it; a 200 without a date is refused before.
             parse_answer(ISSUES, client.get("/x").body, "/x")
-    assert is_plain("".join(told))
-    assert SECRET not in "".join(told)
+    assert is_plain("".join(messages))
+    assert SECRET not in "".join(messages)
 
 
 @pytest.mark.sampled(1)
@@ -166,8 +166,8 @@ def test_a_subtensor_node(name: str) -> None:
 def test_metadata_that_are_a_bomb() -> None:
     """A million empty tuples as types: six bytes each on the wire, hundreds in memory."""
     count = 1_000_000
-    one = bytes([0, 0, 0, 5 - 1, 0, 0])  # id, path, parameters, a tuple, of nothing, no words
-    bomb = b"meta" + bytes([14]) + (count * 4 + 2).to_bytes(4, "little") + one * count
+    empty_tuple = bytes([0, 0, 0, 5 - 1, 0, 0])  # id, path, parameters, a tuple, of nothing, no words
+    bomb = b"meta" + bytes([14]) + (count * 4 + 2).to_bytes(4, "little") + empty_tuple * count
     answers = {
         "chain_getBlockHash": f"0x{'11' * 32}",
         "chain_getHeader": {"number": "0x1", "parentHash": f"0x{'22' * 32}"},
@@ -178,8 +178,8 @@ def test_metadata_that_are_a_bomb() -> None:
 
     def behave(line: HostileConnection) -> None:
         while True:
-            said = line.message()
-            line.send(frame(json.dumps({"jsonrpc": "2.0", "id": said["id"], "result": answers[said["method"]]}).encode()))
+            request = line.message()
+            line.send(frame(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": answers[request["method"]]}).encode()))
 
     with hostile(upgraded(behave, read=False)) as there, no_harm():
         node = BittensorNode(there.url.replace("http", "ws"), seconds=LONG)
@@ -194,9 +194,9 @@ def test_a_model_that_judges(name: str, tmp_path: Path) -> None:
     """The model has failed, or nobody was there: nothing is judged by what came."""
     limits = JudgeLimits(seconds=seconds(name), tries=1, first_pause=0.0, longest_pause=0.0, patience=0.0)
     with hostile(BEHAVIOURS[name]) as there, no_harm():
-        found = asked(make_case(tmp_path), f"{there.url}/v1", limits=limits, api_key=SECRET)
-        assert found.outcome != "judged"
-        raise Unreachable(json.dumps(found.document()))
+        judgement = asked(make_case(tmp_path), f"{there.url}/v1", limits=limits, api_key=SECRET)
+        assert judgement.outcome != "judged"
+        raise Unreachable(json.dumps(judgement.document()))
 
 
 @pytest.mark.sampled(3)
@@ -205,8 +205,8 @@ def test_a_service_of_workflows(name: str) -> None:
     async def ask(url: str) -> None:
         spec = {"kind": "http", "url": url, "actions": ["do"], "health": "do", "max_cost": "1", "answer_bytes": 64_000_000}
         services = Services.model_validate({"services": {"s": spec}})
-        async with opened(services, ["s"], ServiceHost(Path(), {}, None)) as found, asyncio.timeout(seconds(name)):
-            read(await found["s"].ask(ServiceCall(b"{}", LONG)), 1)
+        async with opened(services, ["s"], ServiceHost(Path(), {}, None)) as ready, asyncio.timeout(seconds(name)):
+            read(await ready["s"].ask(ServiceCall(b"{}", LONG)), 1)
 
     with hostile(BEHAVIOURS[name]) as there, no_harm(CallFailed, TimeoutError):
         asyncio.run(ask(there.url))

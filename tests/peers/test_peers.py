@@ -29,8 +29,8 @@ def asked(behave: Any, *, most: int = MIB, path: Path | None = None, body: bytes
     options: dict[str, Any] = {"seconds": 30.0} | bounds
     with hostile(behave, path) as there:
         url = "http://there" if path else there.url
-        with Peer(url, uds=None if path is None else str(path), **options) as one:
-            return one.ask("GET" if body is None else "POST", f"{url}/x", body=body, most=most)
+        with Peer(url, uds=None if path is None else str(path), **options) as peer:
+            return peer.ask("GET" if body is None else "POST", f"{url}/x", body=body, most=most)
 
 
 ENDLESS = ("silent", "drips its body", "drips its header", "drips headers", "early hints without end")
@@ -53,10 +53,10 @@ def test_what_misbehaves_is_no_answer(name: str, unix: bool, tmp_path: Path) -> 
 
 
 def test_an_answer_is_what_was_sent() -> None:
-    found = asked(lambda line: line.answer(line.head + line.body, "418 Tea", "X-Two: a", "x-two: b"), body=b"abc")
-    assert (found.status, found.header("X-TWO"), found.header("none")) == (418, "a", None)
-    assert found.body.endswith(b"abc")
-    assert b"accept-encoding: identity" in found.body.lower()
+    answer = asked(lambda line: line.answer(line.head + line.body, "418 Tea", "X-Two: a", "x-two: b"), body=b"abc")
+    assert (answer.status, answer.header("X-TWO"), answer.header("none")) == (418, "a", None)
+    assert answer.body.endswith(b"abc")
+    assert b"accept-encoding: identity" in answer.body.lower()
 
 
 def test_early_hints_are_passed_over_and_bytes_are_bounded() -> None:
@@ -92,35 +92,35 @@ def test_a_body_that_nobody_takes_is_given_up(tmp_path: Path) -> None:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(tmp_path / "s"))
     listener.listen(1)
-    with listener, Peer("http://there", uds=str(tmp_path / "s"), seconds=0.3) as one, pytest.raises(Silent):
-        one.ask("POST", "http://there/x", body=bytes(50 * MIB), most=1)
+    with listener, Peer("http://there", uds=str(tmp_path / "s"), seconds=0.3) as peer, pytest.raises(Silent):
+        peer.ask("POST", "http://there/x", body=bytes(50 * MIB), most=1)
 
 
 def test_where_nobody_listens(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
     for where, uds in ((url, None), ("http://there", str(tmp_path / "none"))):
-        with Peer(where, seconds=30, uds=uds) as one, pytest.raises(NoAnswer) as error:
-            one.ask("GET", most=1)
+        with Peer(where, seconds=30, uds=uds) as peer, pytest.raises(NoAnswer) as error:
+            peer.ask("GET", most=1)
         assert error.value.never
     for wrong in ("http://[::", "ftp://127.0.0.1/x", "http://127.0.0.1:1/\n"):
-        with Peer(url, seconds=30) as one, pytest.raises(NoAnswer):
-            one.ask("GET", wrong, most=1)
+        with Peer(url, seconds=30) as peer, pytest.raises(NoAnswer):
+            peer.ask("GET", wrong, most=1)
 
 
 def test_the_look_up_of_a_name_is_within_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     done = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: done.wait(GIVE_UP) and [])
-    with Peer("http://slow.example", seconds=0.1) as one, pytest.raises(Silent):
-        one.ask("GET", most=1)
+    with Peer("http://slow.example", seconds=0.1) as peer, pytest.raises(Silent):
+        peer.ask("GET", most=1)
     done.set()
 
     def unknown(*_: Any, **__: Any) -> Any:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    with Peer("http://none.example", seconds=30) as one, pytest.raises(NoAnswer, match="name or service not known"):
-        one.ask("GET", most=1)
+    with Peer("http://none.example", seconds=30) as peer, pytest.raises(NoAnswer, match="name or service not known"):
+        peer.ask("GET", most=1)
 
 
 def test_every_address_of_a_host_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,10 +129,10 @@ def test_every_address_of_a_host_is_tried(monkeypatch: pytest.MonkeyPatch) -> No
     known = socket.getaddrinfo
     rows = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{number}", 0)) for number in (9, 1)]
     monkeypatch.setattr(socket, "getaddrinfo", lambda host, *more, **kw: rows if "many" in host else known(host, *more, **kw))
-    with hostile(lambda line: line.answer(line.head)) as there, Peer(f"http://many.example:{there.port}", seconds=30) as one:
-        assert b"Host: many.example" in one.ask("GET", most=MIB).body
+    with hostile(lambda line: line.answer(line.head)) as there, Peer(f"http://many.example:{there.port}", seconds=30) as peer:
+        assert b"Host: many.example" in peer.ask("GET", most=MIB).body
         with pytest.raises(NoAnswer, match="refused"):
-            one.ask("GET", f"http://many.example:{closed}/", most=1)
+            peer.ask("GET", f"http://many.example:{closed}/", most=1)
 
 
 def test_a_connection_is_used_again_and_a_dead_one_is_not(tmp_path: Path) -> None:
@@ -144,12 +144,12 @@ def test_a_connection_is_used_again_and_a_dead_one_is_not(tmp_path: Path) -> Non
     for path in (None, tmp_path / "s"):
         with hostile(twice, path) as there:
             url = "http://there" if path else there.url
-            with Peer(url, seconds=30, uds=str(path) if path else None) as one:
-                assert one.ask("GET", f"{url}/again", most=1).body == b"1"
-                assert one.ask("GET", f"{url}/again", most=1).body == b"2"
+            with Peer(url, seconds=30, uds=str(path) if path else None) as peer:
+                assert peer.ask("GET", f"{url}/again", most=1).body == b"1"
+                assert peer.ask("GET", f"{url}/again", most=1).body == b"2"
                 for _ in range(3):
                     assert there.shut.acquire(timeout=GIVE_UP)
-                    assert one.ask("GET", f"{url}/once", most=1).body == b"1"
+                    assert peer.ask("GET", f"{url}/once", most=1).body == b"1"
 
 
 def test_a_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,13 +157,13 @@ def test_a_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("http_proxy", f"http://me:p%40ss@127.0.0.1:{there.port}")
         monkeypatch.delenv("no_proxy", raising=False)
         monkeypatch.delenv("NO_PROXY", raising=False)
-        with Peer("http://far.example", seconds=30, proxies=True) as one:
-            head = one.ask("GET", "http://far.example/x", most=MIB).body
+        with Peer("http://far.example", seconds=30, proxies=True) as peer:
+            head = peer.ask("GET", "http://far.example/x", most=MIB).body
         assert head.startswith(b"GET http://far.example/x HTTP/1.1")
         assert b"Proxy-Authorization: Basic bWU6cEBzcw==" in head
         monkeypatch.setenv("no_proxy", "127.0.0.1")
-        with Peer(there.url, seconds=30, proxies=True) as one:
-            assert one.ask("GET", f"{there.url}/y", most=MIB).body.startswith(b"GET /y ")
+        with Peer(there.url, seconds=30, proxies=True) as peer:
+            assert peer.ask("GET", f"{there.url}/y", most=MIB).body.startswith(b"GET /y ")
 
 
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,14 +252,14 @@ def test_errors_of_the_library_are_ours(monkeypatch: pytest.MonkeyPatch) -> None
         httpcore.UnsupportedProtocol("x"),
         OSError(5, "No"),
     ):
-        with Peer("http://127.0.0.1:1", seconds=30) as one:
+        with Peer("http://127.0.0.1:1", seconds=30) as peer:
 
             def failing(*_: Any, error: Exception = error, **__: Any) -> Any:
                 raise error
 
-            monkeypatch.setattr(one._pool, "stream", failing)
+            monkeypatch.setattr(peer._pool, "stream", failing)
             with pytest.raises(NoAnswer):
-                one.ask("GET", most=1)
+                peer.ask("GET", most=1)
 
 
 class ConfinedWorker:
@@ -298,8 +298,8 @@ def confined(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     from assay.peers.confined import Confined
 
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    with Confined("test_peers:ConfinedWorker", 40) as made:
-        yield made
+    with Confined("test_peers:ConfinedWorker", 40) as worker:
+        yield worker
 
 
 def test_an_object_in_a_child(confined: Any) -> None:
@@ -353,49 +353,51 @@ def test_a_body_is_read_as_it_comes_and_can_be_hung_up_on() -> None:
         line.send(b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\nabc")
         line.released.wait(GIVE_UP)
 
-    with hostile(stream) as there, Peer(there.url, seconds=60, keep=False) as one:
-        with one.exchange("GET", f"{there.url}/a;b?c=d;e", most=10) as opened:
+    with hostile(stream) as there, Peer(there.url, seconds=60, keep=False) as peer:
+        with peer.exchange("GET", f"{there.url}/a;b?c=d;e", most=10) as opened:
             assert (opened.answer.status, opened.answer.header("content-encoding")) == (200, "gzip")
             assert opened.read() == b"abc"
-            threading.Timer(0.05, one.hang_up).start()
+            threading.Timer(0.05, peer.hang_up).start()
             began = time.monotonic()
             with pytest.raises(NoAnswer, match="ended here"):
                 opened.read()
             assert time.monotonic() - began < GIVE_UP / 2
         assert there.asked[0].startswith(b"GET /a;b?c=d;e HTTP/1.1\r\n")
         assert b"\r\nConnection: close" in there.asked[0]
-        with pytest.raises(Overrun, match="more than 2 bytes"), one.exchange("GET", most=2) as opened:
+        with pytest.raises(Overrun, match="more than 2 bytes"), peer.exchange("GET", most=2) as opened:
             opened.read()
 
 
 def test_what_goes_wrong_beside_a_body_is_not_the_peers() -> None:
-    with hostile(lambda line: line.answer(b"abc")) as there, Peer(there.url, seconds=60) as one:
-        with pytest.raises(BrokenPipeError), one.exchange("GET", most=10) as opened:
+    with hostile(lambda line: line.answer(b"abc")) as there, Peer(there.url, seconds=60) as peer:
+        with pytest.raises(BrokenPipeError), peer.exchange("GET", most=10) as opened:
             raise BrokenPipeError
         assert opened.answer.status == 200
-        assert one.ask("GET", most=10).body == b"abc"
+        assert peer.ask("GET", most=10).body == b"abc"
 
 
 def test_asked_beside_the_event_loop_and_hung_up_on_when_cancelled() -> None:
     async def all_of_it() -> None:
         with (
             hostile(lambda line: line.answer(line.head)) as there,
-            Peer("http://somewhere", at="127.0.0.1", seconds=60, keep=False) as one,
+            Peer("http://somewhere", at="127.0.0.1", seconds=60, keep=False) as peer,
         ):
-            found = await asyncio.gather(*(one.ask_aside("GET", f"http://somewhere:{there.port}/", most=MIB) for _ in range(20)))
-            assert all(b"Host: somewhere" in answer.body for answer in found)
+            answers = await asyncio.gather(
+                *(peer.ask_aside("GET", f"http://somewhere:{there.port}/", most=MIB) for _ in range(20))
+            )
+            assert all(b"Host: somewhere" in answer.body for answer in answers)
             with pytest.raises(Overrun):
-                await one.ask_aside("GET", f"http://somewhere:{there.port}/", most=3)
+                await peer.ask_aside("GET", f"http://somewhere:{there.port}/", most=3)
         gone = threading.Event()
 
         def wait(line: HostileConnection) -> None:
             assert line.socket.recv(1) == b""
             gone.set()
 
-        with hostile(wait) as there, Peer(there.url, seconds=60) as one:
+        with hostile(wait) as there, Peer(there.url, seconds=60) as peer:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.2):
-                    await one.ask_aside("GET", most=MIB)
+                    await peer.ask_aside("GET", most=MIB)
             assert await asyncio.to_thread(gone.wait, GIVE_UP / 2)
 
     asyncio.run(all_of_it())

@@ -36,5 +36,5 @@ def test_systemd_finds_nothing_wrong(tmp_path: Path) -> None:
     copy = tmp_path / SERVICE.name
     copy.write_text(SERVICE.read_text(encoding="utf-8").replace("/opt/assay/bin/assay", "/bin/true"), encoding="utf-8")
     done = subprocess.run(["systemd-analyze", "verify", str(copy)], capture_output=True, text=True, check=False)
-    said = (done.stdout + done.stderr).splitlines()
-    assert [line for line in said if SERVICE.stem in line] == []  # what it finds wrong with the machine's own is not ours
+    lines = (done.stdout + done.stderr).splitlines()
+    assert [line for line in lines if SERVICE.stem in line] == []  # what it finds wrong with the machine's own is not ours

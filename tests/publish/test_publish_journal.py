@@ -33,10 +33,10 @@ def test_what_is_added_is_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cut", [1, 5, 30])
 def test_a_line_that_was_cut_short_was_never_acted_upon(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "j.jsonl"
-    one = in_file(path)
-    one.add({"state": "planned"})
+    journal = in_file(path)
+    journal.add({"state": "planned"})
     before = path.read_bytes()
-    one.add({"state": "sent", "raw": "0x" + "ab" * 200})
+    journal.add({"state": "sent", "raw": "0x" + "ab" * 200})
     path.write_bytes(path.read_bytes()[:-cut])
     again = in_file(path)
     assert again.entries == [{"state": "planned"}]
@@ -47,9 +47,9 @@ def test_a_line_that_was_cut_short_was_never_acted_upon(tmp_path: Path, cut: int
 
 def test_every_change_of_what_stands_there_is_seen(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
-    one = in_file(path)
+    journal = in_file(path)
     for number in range(3):
-        one.add({"number": number})
+        journal.add({"number": number})
     lines = path.read_bytes().splitlines(keepends=True)
     for wrong in (
         [lines[0], lines[2]],
@@ -120,19 +120,19 @@ def test_a_journal_that_cannot_be_read_or_written(tmp_path: Path, monkeypatch: p
 
 
 def test_outcomes_as_json() -> None:
-    assert [document(one) for one in (Planned(), Sent("0x1"), Confirmed(5), Confirmed(5, "0x1"))] == [
+    assert [document(outcome) for outcome in (Planned(), Sent("0x1"), Confirmed(5), Confirmed(5, "0x1"))] == [
         {"state": "planned"},
         {"state": "sent", "transaction": "0x1"},
         {"state": "confirmed", "block": 5},
         {"state": "confirmed", "block": 5, "transaction": "0x1"},
     ]
-    assert [document(one) for one in (TooEarly(7, "time", "w"), Refusal("c", "w"), Unknown("w"))] == [
+    assert [document(outcome) for outcome in (TooEarly(7, "time", "w"), Refusal("c", "w"), Unknown("w"))] == [
         {"state": "too-early", "at": 7, "unit": "time", "what": "w"},
         {"state": "refused", "code": "c", "what": "w"},
         {"state": "unknown", "what": "w"},
     ]
-    assert [one.ok for one in (Planned(), Confirmed(5), TooEarly(7, "time", "w"))] == [True] * 3
-    assert [one.ok for one in (Sent(""), Refusal("c", "w"), Unknown("w"))] == [False] * 3
+    assert [outcome.ok for outcome in (Planned(), Confirmed(5), TooEarly(7, "time", "w"))] == [True] * 3
+    assert [outcome.ok for outcome in (Sent(""), Refusal("c", "w"), Unknown("w"))] == [False] * 3
 
 
 def test_a_plan_is_named_by_all_that_is_sent() -> None:
@@ -184,9 +184,9 @@ env = "KEY"
 
 
 def test_a_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = publishers.read_target(written(tmp_path, GOOD), "local")
-    settings = settings_of(found)
-    assert (found.kind, settings.chain_id, settings.fee_limits) == ("evm", 31337, FeeLimits(1_500_000_000, 3_000_000_000))
+    target = publishers.read_target(written(tmp_path, GOOD), "local")
+    settings = settings_of(target)
+    assert (target.kind, settings.chain_id, settings.fee_limits) == ("evm", 31337, FeeLimits(1_500_000_000, 3_000_000_000))
     assert settings.confirmations == 12
     assert publishers.target_names(tmp_path) == ["local"]
     assert publishers.target_names(tmp_path / "nowhere") == []

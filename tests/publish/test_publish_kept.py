@@ -22,9 +22,9 @@ from cli_kit import output, refused
 @pytest.fixture
 def place(database: str, tmp_path: Path) -> Path:
     """A competition with an empty ledger in a database, and a target."""
-    found = ledger_kit.ledger_folder(tmp_path / "small", database=database)
-    (found / "publish.toml").write_text('[targets.local]\nkind = "evm"\n[targets.other]\nkind = "evm"\n')
-    return found
+    folder = ledger_kit.ledger_folder(tmp_path / "small", database=database)
+    (folder / "publish.toml").write_text('[targets.local]\nkind = "evm"\n[targets.other]\nkind = "evm"\n')
+    return folder
 
 
 def target(place: Path, name: str = "local") -> Target:
@@ -41,9 +41,9 @@ def file_of(place: Path) -> Path:
 
 def in_file(place: Path, *numbers: int) -> Path:
     """The journal of the target, as it was while there was no ledger."""
-    made = Journal(FileLines(file_of(place)))
+    journal = Journal(FileLines(file_of(place)))
     for number in numbers:
-        made.add({"number": number})
+        journal.add({"number": number})
     return file_of(place)
 
 
@@ -112,10 +112,10 @@ def test_a_file_from_before_is_taken_over_with_the_first_line(place: Path) -> No
     with path.open("ab") as file:
         file.write(b'{"cut')  # by a crash, and never acted upon
     before = path.read_bytes()
-    found = journal(place)
-    assert found.entries == [{"number": 1}, {"number": 2}]
+    own_journal = journal(place)
+    assert own_journal.entries == [{"number": 1}, {"number": 2}]
     assert path.read_bytes() == before, "to look changes nothing"
-    found.add({"number": 3})
+    own_journal.add({"number": 3})
     assert not path.exists()
     assert path.with_name("local.jsonl.in-ledger").read_bytes() == before
     assert numbers(place) == [1, 2, 3]
@@ -173,11 +173,11 @@ def test_a_ledger_that_is_not_there_or_another(place: Path, tmp_path: Path) -> N
             database.execute(f"DROP TRIGGER IF EXISTS meta_no_{name}")
         database.execute("UPDATE meta SET value = 'example.org/else' WHERE key = 'origin'")
         database.commit()
-    said = [line for line in text.splitlines() if line.startswith("database")]
-    (place / config.FILE).write_text(text.replace(said[0], f'database = "{other / "ledger.db"}"'))
+    lines = [line for line in text.splitlines() if line.startswith("database")]
+    (place / config.FILE).write_text(text.replace(lines[0], f'database = "{other / "ledger.db"}"'))
     with pytest.raises(BadInput, match=r"the database .*other/ledger.db is of the log"):
         journal(place)
-    (place / config.FILE).write_text(text.replace(said[0], 'database = "gone.db"'))
+    (place / config.FILE).write_text(text.replace(lines[0], 'database = "gone.db"'))
     with pytest.raises(store.NotALedger, match=r"gone.db: there is no such file"):
         journal(place)
 
@@ -201,10 +201,10 @@ def test_a_line_that_was_changed(tmp_path: Path) -> None:
 
 
 def test_what_it_ended_with_is_noted_once(place: Path) -> None:
-    found = journal(place)
+    own_journal = journal(place)
     for outcome in (TooEarly(7, "block", "wait"), Unknown("gone"), Refusal("c", "w")):
         for _ in range(2):
-            found.note("epoch 3", "sha256:", outcome)
+            own_journal.note("epoch 3", "sha256:", outcome)
     again = journal(place).entries
     assert [(entry["state"], entry["subject"], entry["plan"]) for entry in again] == [
         (state, "epoch 3", "sha256:") for state in ("too-early", "unknown", "refused")

@@ -28,7 +28,7 @@ SCORES = {"m1": 9000, "m2": 6000}
 pytestmark = pytest.mark.usefixtures("with_keys")
 
 
-def made(world: EvmWorld, place: Path, **changes: Any) -> Path:
+def competition(world: EvmWorld, place: Path, **changes: Any) -> Path:
     """A competition in which nothing is settled yet, and a round that takes scores now."""
     world.open()
     world.commit(*world.agents[:2])
@@ -42,7 +42,7 @@ def made(world: EvmWorld, place: Path, **changes: Any) -> Path:
 
 @pytest.fixture
 def place(world: EvmWorld, tmp_path: Path) -> Path:
-    return made(world, tmp_path / "small")
+    return competition(world, tmp_path / "small")
 
 
 def settle(place: Path, epoch: int = EPOCH) -> None:
@@ -68,10 +68,10 @@ def test_a_new_receipt_is_published_while_it_watches(place: Path, world: EvmWorl
         assert watch.event("watching")["level"] == "info"
         settle(place)
         assert watch.event("settled")["epoch"] == EPOCH
-        found = watch.outcome("confirmed")
-        assert (found["epoch"], found["level"]) == (EPOCH, "info")
+        event = watch.outcome("confirmed")
+        assert (event["epoch"], event["level"]) == (EPOCH, "info")
         assert watch.end() == 0
-    assert [one["event"] for one in watch.events] == ["watching", "settled", "progress", "outcome", "stopped"]
+    assert [event["event"] for event in watch.events] == ["watching", "settled", "progress", "outcome", "stopped"]
     published_once(world)
     assert kit.states(place) == ["planned", "sent", "confirmed"]
     values = metrics(prom.read_text())
@@ -88,7 +88,7 @@ def test_a_new_receipt_is_published_while_it_watches(place: Path, world: EvmWorl
 
 @pytest.mark.full
 def test_a_watch_that_was_killed_goes_on_where_it_was(world: EvmWorld, tmp_path: Path) -> None:
-    place = made(world, tmp_path / "small", confirmations=3, wait_seconds=0)
+    place = competition(world, tmp_path / "small", confirmations=3, wait_seconds=0)
     settle(place)
     with watching(place) as watch:
         watch.outcome("sent")
@@ -99,7 +99,7 @@ def test_a_watch_that_was_killed_goes_on_where_it_was(world: EvmWorld, tmp_path:
         watch.outcome("confirmed")
         assert watch.end(signal.SIGINT) == 0
     published_once(world)
-    assert [one.state for one in EvmAttempt.read(kit.journal(place))] == ["confirmed"]
+    assert [attempt.state for attempt in EvmAttempt.read(kit.journal(place))] == ["confirmed"]
 
 
 @pytest.fixture
@@ -113,15 +113,15 @@ def mortal(tmp_path: Path) -> Iterator[tuple[evm_kit.Anvil, Path]]:
 @pytest.fixture
 def proxy(mortal: tuple[evm_kit.Anvil, Path]) -> Iterator[Proxy]:
     """An address that stays while the node behind it is another."""
-    with evm_proxy.proxy(mortal[0].url) as made:
-        yield made
+    with evm_proxy.proxy(mortal[0].url) as node_proxy:
+        yield node_proxy
 
 
 @pytest.mark.full
 def test_a_node_that_ends_and_begins_again(mortal: tuple[evm_kit.Anvil, Path], proxy: Proxy, tmp_path: Path) -> None:
     node, state = mortal
     world = evm_kit.world(evm_kit.AnvilChain(node.url))
-    place = made(world, tmp_path / "small", rpc=proxy.url, rpc_seconds=5)
+    place = competition(world, tmp_path / "small", rpc=proxy.url, rpc_seconds=5)
     prom = tmp_path / "assay.prom"
     with watching(place, "--alarm", "0.5", "--metrics", prom) as watch:
         watch.event("watching")
@@ -139,21 +139,21 @@ def test_a_node_that_ends_and_begins_again(mortal: tuple[evm_kit.Anvil, Path], p
             watch.outcome("confirmed")
             assert watch.end() == 0
             assert kit.nonce(world, world.scorer) == 1
-    said = [one["event"] for one in watch.events]
-    assert said.index("away") < said.index("alarm") < said.index("back") < said.index("outcome")
-    assert "alarm-over" in said
+    names = [event["event"] for event in watch.events]
+    assert names.index("away") < names.index("alarm") < names.index("back") < names.index("outcome")
+    assert "alarm-over" in names
 
 
 @pytest.mark.full
 def test_an_alarm_stands_until_somebody_has_mended_it(world: EvmWorld, tmp_path: Path) -> None:
-    place = made(world, tmp_path / "small", key="relayer", scorer="scorer")
+    place = competition(world, tmp_path / "small", key="relayer", scorer="scorer")
     relayer = kit.key_of(3).address
     world.chain.ask("anvil_setBalance", relayer, "0x0")
     page, prom = tmp_path / "status.html", tmp_path / "assay.prom"
     settle(place)
     with watching(place, "--page", page, "--metrics", prom) as watch:
-        found = watch.outcome("refused")
-        assert (found["level"], found["outcome"]["code"]) == ("error", "funds")
+        event = watch.outcome("refused")
+        assert (event["level"], event["outcome"]["code"]) == ("error", "funds")
         alarm = watch.event("alarm")
         assert alarm["level"] == "error"
         assert watch.end() == 3
@@ -196,7 +196,7 @@ def test_one_round_without_yes_sends_nothing(place: Path, world: EvmWorld) -> No
 
 
 def test_one_round_too_early_is_no_alarm(world: EvmWorld, tmp_path: Path) -> None:
-    place = made(world, tmp_path / "small")
+    place = competition(world, tmp_path / "small")
     settle(place)
     kit.publish_toml(place, world, round=world.make().address)
     world.fund()
@@ -208,7 +208,7 @@ def test_one_round_too_early_is_no_alarm(world: EvmWorld, tmp_path: Path) -> Non
 
 @pytest.mark.full
 def test_one_round_that_is_not_deep_enough_is_code_1(world: EvmWorld, tmp_path: Path) -> None:
-    place = made(world, tmp_path / "small", confirmations=3, wait_seconds=0)
+    place = competition(world, tmp_path / "small", confirmations=3, wait_seconds=0)
     settle(place)
     assert "not deep enough in the chain yet" in once(place, code=1)[-1]
     world.chain.ask("anvil_mine", "0x3")
@@ -224,7 +224,7 @@ def test_one_round_that_is_refused_is_code_3(place: Path, world: EvmWorld) -> No
 
 
 def test_one_round_with_a_node_that_is_away_is_code_1_or_by_patience_3(world: EvmWorld, tmp_path: Path) -> None:
-    place = made(world, tmp_path / "small", rpc="http://127.0.0.1:1")
+    place = competition(world, tmp_path / "small", rpc="http://127.0.0.1:1")
     assert once(place, code=1)[-1].startswith("warning 127.0.0.1:1 does not answer")
     settle(place)
     assert once(place, "--alarm", "3600", code=1)
@@ -237,8 +237,8 @@ def test_one_round_over_a_ledger_that_was_changed_is_code_3(place: Path) -> None
         database.execute("DROP TRIGGER settlements_no_update")
         database.execute("UPDATE settlements SET document = CAST(replace(document, '9000', '9999') AS BLOB)")
     database.close()
-    said = once(place, code=3)
-    assert "refused (input): settlement: it is not that of the receipt" in said[-2]
+    lines = once(place, code=3)
+    assert "refused (input): settlement: it is not that of the receipt" in lines[-2]
     (place / "ledger.toml").write_text("")
     assert "ledger.toml" in once(place, code=3)[-1]
 
@@ -260,7 +260,7 @@ def test_nothing_is_replaced_but_what_a_watch_wrote(place: Path, world: EvmWorld
     (tmp_path / "other.html").write_text("# somebody's")
     (tmp_path / "link").symlink_to(place / "publish.toml")
     (tmp_path / "out.html").touch()
-    for option, path, said in (
+    for option, path, message in (
         ("--page", tmp_path / "pipe", "would be replaced"),
         ("--page", tmp_path, "would be replaced"),
         ("--page", tmp_path / "other.html", "no watch has written it"),
@@ -270,7 +270,7 @@ def test_nothing_is_replaced_but_what_a_watch_wrote(place: Path, world: EvmWorld
         ("--page", place / "registry.json", "let its name end in .html"),  # not there yet
         ("--page", tmp_path / "nowhere" / "x", "its folder is not there"),
     ):
-        assert said in " ".join(refused(*watch, option, path).split()), path
+        assert message in " ".join(refused(*watch, option, path).split()), path
     same = (*watch, "--metrics", tmp_path / "out.html", "--page", tmp_path / "." / "out.html")
     assert "is already the file of the metrics" in refused(*same)
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
@@ -291,8 +291,8 @@ def test_attempts(place: Path, world: EvmWorld) -> None:
     text = output("attempts", place, columns=200)
     assert "planned → sent → confirmed" in text
     assert kit.journal(place)[0]["hash"] in text
-    found: Json = json.loads(output("attempts", place, "--to", "local", "--json"))
-    (row,) = found["targets"]["local"]
+    document: Json = json.loads(output("attempts", place, "--to", "local", "--json"))
+    (row,) = document["targets"]["local"]
     assert (row["subject"], row["state"], row["states"]) == ("epoch 3", "confirmed", ["planned", "sent", "confirmed"])
     assert "there is no target 'main'" in refused("attempts", place, "--to", "main")
     (place / "publish.toml").unlink()

@@ -37,10 +37,10 @@ def test_what_waits(settled: list[int], published: int | None, begun: int | None
 
 def after(outcome: Outcome, times: int = 1, ago: float = 0.0, epoch: int = 3) -> Memory:
     """What is remembered when the last of so many tries came to this, so many seconds ago."""
-    found = Memory()
+    memory = Memory()
     for _ in range(times):
-        found = found.tried(epoch, outcome, NOW - ago)
-    return found
+        memory = memory.tried(epoch, outcome, NOW - ago)
+    return memory
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ def after(outcome: Outcome, times: int = 1, ago: float = 0.0, epoch: int = 3) ->
     ],
 )
 def test_what_is_done(memory: Memory, pulse: Pulse | None, rest: float) -> None:
-    found = decide(replace(FACTS, pulse=pulse), memory, NOW, EVERY)
-    assert found == (Rest(rest) if rest else Publish(3))
+    decision = decide(replace(FACTS, pulse=pulse), memory, NOW, EVERY)
+    assert decision == (Rest(rest) if rest else Publish(3))
 
 
 def test_where_nothing_waits_it_rests() -> None:
@@ -117,7 +117,7 @@ def codes(facts: Facts, memory: Memory, patience: float | None = None, now: floa
 
 
 @pytest.mark.parametrize(
-    ("last", "now", "said"),
+    ("last", "now", "expected"),
     [
         (800, 1000, []),  # two tempos, to the block
         (799, 1000, ["nothing-set"]),
@@ -125,16 +125,16 @@ def codes(facts: Facts, memory: Memory, patience: float | None = None, now: floa
         (None, 1000, []),
     ],
 )
-def test_nothing_set_for_two_tempos(last: int | None, now: int, said: list[str]) -> None:
+def test_nothing_set_for_two_tempos(last: int | None, now: int, expected: list[str]) -> None:
     pulse = replace(PULSE, last=last, now=now)
     for epoch in (3, None):
-        assert codes(replace(FACTS, waiting=epoch, pulse=pulse), Memory(pulse=pulse)) == said
+        assert codes(replace(FACTS, waiting=epoch, pulse=pulse), Memory(pulse=pulse)) == expected
 
 
 def test_nothing_set_ever_since_it_was_first_tried() -> None:
     pulse = replace(PULSE, last=None)
-    for ago, said in ((2 * 100 * 12 + 11, []), (2 * 100 * 12 + 12, ["nothing-set"])):
-        assert codes(replace(FACTS, begun=NOW - ago, pulse=pulse), Memory()) == said
+    for ago, expected in ((2 * 100 * 12 + 11, []), (2 * 100 * 12 + 12, ["nothing-set"])):
+        assert codes(replace(FACTS, begun=NOW - ago, pulse=pulse), Memory()) == expected
 
 
 def test_nothing_set_goes_by_the_clock_while_nothing_is_heard() -> None:
@@ -154,15 +154,15 @@ def test_what_is_to_be_done_depends_on_whether_something_waits() -> None:
 
 def test_away_for_two_tempos() -> None:
     known, unknown = Memory().heard(replace(PULSE, last=1000), NOW), Memory()
-    for seconds, said in ((2400, []), (2401, ["unreachable"])):
-        assert codes(FACTS, known.silent("gone", "go", NOW - seconds)) == said
+    for seconds, expected in ((2400, []), (2401, ["unreachable"])):
+        assert codes(FACTS, known.silent("gone", "go", NOW - seconds)) == expected
         assert codes(FACTS, unknown.silent("gone", "go", NOW - seconds)) == []
     assert codes(replace(FACTS, waiting=None), unknown.silent("gone", "go", NOW - 11), patience=10) == ["unreachable"]
 
 
 def test_away_from_the_beginning_for_an_hour() -> None:
-    for seconds, said in ((3600, []), (3601, ["unreachable"])):
-        assert codes(FACTS, Memory().silent("gone", "go", NOW - seconds)) == said
+    for seconds, expected in ((3600, []), (3601, ["unreachable"])):
+        assert codes(FACTS, Memory().silent("gone", "go", NOW - seconds)) == expected
 
 
 def test_a_refusal_alarms_until_something_else_waits() -> None:
@@ -182,8 +182,8 @@ def test_a_refusal_alarms_until_something_else_waits() -> None:
 
 
 def test_late_by_patience() -> None:
-    for ago, said in ((100, []), (101, ["late"])):
-        assert codes(replace(FACTS, since=NOW - ago), Memory(), patience=100) == said
+    for ago, expected in ((100, []), (101, ["late"])):
+        assert codes(replace(FACTS, since=NOW - ago), Memory(), patience=100) == expected
         assert codes(replace(FACTS, since=NOW - ago, waiting=None), Memory(), patience=100) == []
     # What the chain takes only from a time on does not wait before it; a block is no time.
     old = replace(FACTS, since=NOW - 10_000)

@@ -77,9 +77,9 @@ class Beating(PublisherChain):
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    made = ledger_kit.ledger_folder(tmp_path / "small")
-    (made / "publish.toml").write_text('[targets.local]\nkind = "evm"\n')
-    return made
+    folder = ledger_kit.ledger_folder(tmp_path / "small")
+    (folder / "publish.toml").write_text('[targets.local]\nkind = "evm"\n')
+    return folder
 
 
 def settle(place: Path, *epochs: int) -> None:
@@ -116,16 +116,16 @@ class Steps:
 
     def names(self) -> list[str]:
         """What was told since it was last asked."""
-        found = [one.name for one in self.events]
+        names = [event.name for event in self.events]
         self.events.clear()
-        return found
+        return names
 
 
 def test_the_newest_alone_or_each_in_its_turn(place: Path) -> None:
     settle(place, 3)
     newest, each = Steps(place, PublisherChain()), Steps(place, Every())
-    for one in (newest, each):
-        assert one.step().rest == 10
+    for steps in (newest, each):
+        assert steps.step().rest == 10
     settle(place, 4, 5, 6)
     while newest.step().rest == 0 or each.step().rest == 0:
         pass
@@ -210,7 +210,7 @@ def test_what_is_published_is_looked_for_once_a_tempo(place: Path) -> None:
     assert alarm.what == "epoch 3 was published, but the chain does not have it any more: the chain has others now"
     assert chain.has == [3]  # and not sent again
     chain.beat = Unreachable("gone")
-    assert [one.code for one, _ in steps.step(1).alarms] == ["undone"]
+    assert [alarm.code for alarm, _ in steps.step(1).alarms] == ["undone"]
     chain.says, chain.beat = None, Pulse(110, 110, 10, 1.0)
     assert steps.step(1).exit_code == 0
 
@@ -220,7 +220,7 @@ def test_what_was_published_before_the_watch_is_looked_for_at_once(place: Path) 
     chain = Beating(publishers.read_target(place, "local").journal())
     Steps(place, chain).step()
     chain.says = Refusal("overwritten", "the chain has others now")
-    assert [one.code for one, _ in Steps(place, chain).step().alarms] == ["undone"]
+    assert [alarm.code for alarm, _ in Steps(place, chain).step().alarms] == ["undone"]
     chain.says = Unknown("not now")
     assert Steps(place, chain).step().exit_code == 0
 
@@ -301,7 +301,7 @@ def test_a_fault_of_the_program_is_an_alarm_and_ends_nothing(place: Path, tmp_pa
         assert (shown.alarms, what in shown.text, "SECRET" in shown.text) == (1, True, False)
         assert read_metrics(files[0].read_text())["alarm alarm=broken"] == 1
         chain.beat = Pulse(100, 100, 10, 1.0)
-    assert not any("SECRET" in f"{one.what}{one.outcome}" for one in steps.events)
+    assert not any("SECRET" in f"{event.what}{event.outcome}" for event in steps.events)
     assert (steps.step(10).exit_code, chain.has) == (0, [3])
 
 
@@ -309,7 +309,7 @@ def test_without_leave_to_send_nothing_is_sent(place: Path) -> None:
     settle(place, 3)
     steps = Steps(place, PublisherChain(), send=False)
     assert (steps.step().exit_code, steps.chain.has) == (0, [])
-    assert [one.outcome.state for one in steps.events if one.outcome is not None] == ["planned"]
+    assert [event.outcome.state for event in steps.events if event.outcome is not None] == ["planned"]
     steps.chain.has.append(3)
     assert steps.step(10).facts.published == 3
 
@@ -350,12 +350,16 @@ def test_what_is_confirmed_stays_so_when_a_command_finds_out_nothing(place: Path
         journal.add(entry | {"state": state, "attempt": 1})
     for outcome in (Unknown("the node is away"), TooEarly(9, "block", "w"), Refusal("wrong-chain", "w")):
         journal.note("epoch 3", "p", outcome)
-    (one,) = history(journal.read())
-    assert (one.states, one.last["state"], last_published([one])) == (["planned", "sent", "confirmed"], "confirmed", 3)
+    (attempt,) = history(journal.read())
+    assert (attempt.states, attempt.last["state"], last_published([attempt])) == (
+        ["planned", "sent", "confirmed"],
+        "confirmed",
+        3,
+    )
     # What reading back came to, or another attempt, does say something of it.
     journal.note("epoch 3", "p", Refusal("already-submitted", "w"), 1)
-    (one,) = history(journal.read())
-    assert (one.states[-2:], last_published([one])) == (["confirmed", "refused"], None)
+    (attempt,) = history(journal.read())
+    assert (attempt.states[-2:], last_published([attempt])) == (["confirmed", "refused"], None)
     journal.note("epoch 3", "p", Unknown("the node is away"))
     assert history(journal.read())[0].states[-1] == "unknown"
 
@@ -392,13 +396,13 @@ def test_a_file_that_cannot_be_written_later_does_not_end_it(place: Path, tmp_pa
 
 
 def test_lines_for_people_and_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
-    said: list[Callable[[], None]] = [
+    calls: list[Callable[[], None]] = [
         lambda: command._say(WatchEvent("error", "outcome", epoch=3, outcome=Refusal("c", NASTY)), as_json=False),
         lambda: command._say(WatchEvent("info", "outcome", epoch=3, outcome=TooEarly(9, "block", "wait")), as_json=True),
         lambda: command._say(WatchEvent("info", "outcome", epoch=3, outcome=TooEarly(2**62, "time", "wait")), as_json=False),
     ]
-    for one in said:
-        one()
+    for call in calls:
+        call()
     out, err = capsys.readouterr()
     first, last = (line.partition(" ")[2] for line in err.splitlines())
     assert first == 'error   epoch 3: refused (c): <script>alert("1")</script>\\x1b[2J & "more"'

@@ -58,10 +58,10 @@ class Program:
                 return self.events[-1]
 
     def event(self, name: str) -> Json:
-        return self.until(lambda said: bool(said["event"] == name))
+        return self.until(lambda event: bool(event["event"] == name))
 
     def outcome(self, state: str) -> Json:
-        return self.until(lambda said: bool(said.get("outcome", {}).get("state") == state))
+        return self.until(lambda event: bool(event.get("outcome", {}).get("state") == state))
 
     def end(self, number: int = signal.SIGTERM) -> int:
         """Ask it to end; its exit code. What it printed last is in `events`."""
@@ -75,22 +75,22 @@ class Program:
 
 @contextmanager
 def watching(place: Path, *words: str | Path, **options: Any) -> Iterator[Program]:
-    made = Program(place, *words, **options)
+    program = Program(place, *words, **options)
     try:
-        yield made
+        yield program
     finally:
-        made.process.kill()
-        made.process.wait()
-        for stream in (made.process.stdout, made.process.stderr):
+        program.process.kill()
+        program.process.wait()
+        for stream in (program.process.stdout, program.process.stderr):
             assert stream is not None
-            made._reader.join(WAIT)
+            program._reader.join(WAIT)
             stream.close()
 
 
 def metrics(text: str) -> dict[str, float]:
     """Name and labels but the target → value, of a file in Prometheus' text format; strict about what is in it."""
     assert text.endswith("\n")
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     family = ""
     for line in text.splitlines():
         if line.startswith("# HELP "):
@@ -103,9 +103,9 @@ def metrics(text: str) -> dict[str, float]:
         assert sample is not None, line
         assert sample[1] == family
         name = sample[1].removeprefix("assay_publish_") + sample[2].replace(",", " ", 1).replace('"', "")
-        assert name not in found, line
-        found[name] = float(sample[3])
-    return found
+        assert name not in values, line
+        values[name] = float(sample[3])
+    return values
 
 
 class StatusPage(HTMLParser):

@@ -57,17 +57,17 @@ def test_the_best_lie_is_the_best_of_all_and_members_who_differ_do_no_worse() ->
     bench = Coalition(jury, (1, 3), (5000,))
     seen = jury.seen((5000,))[:, 0]
 
-    def total(said: tuple[int, ...]) -> int:
+    def total(claims: tuple[int, ...]) -> int:
         counts = seen.copy()
-        counts[[1, 3]] = np.array(said)[:, None]
+        counts[[1, 3]] = np.array(claims)[:, None]
         return int(np.maximum(0, jury.agreed(counts)).sum())
 
-    together = max(total((said, said)) for said in range(5))
-    apart = max(total(said) for said in product(range(5), repeat=2))
+    together = max(total((claim, claim)) for claim in range(5))
+    apart = max(total(claims) for claims in product(range(5), repeat=2))
     assert together == int(bench.chosen(True, False)[1][0].sum())
-    said, moved = bench.refined(5000)
-    assert together <= total(said) <= apart
-    assert moved == (total(said) - int(bench.honest[0].sum())) // 3
+    claims, moved = bench.refined(5000)
+    assert together <= total(claims) <= apart
+    assert moved == (total(claims) - int(bench.honest[0].sum())) // 3
 
 
 def test_coalitions_fit_under_their_bounds_and_come_by_their_stake() -> None:
@@ -111,7 +111,7 @@ def test_a_participant_without_a_score_takes_no_part() -> None:
 
 def attacks() -> list[tuple[Arena, Attack]]:
     field, bounty = small(draws=3), small(parse(presets()["agonaut"]), draws=3)
-    found = [
+    field_attacks = [
         Attack("coalition", (0, 1), lies=((-1,),) * 3 + ((80,),) + ((0,),) * 4),
         Attack("coalition", (0, 1), last=True, lies=((-1,),) * 3 + ((70, 75, 81),) + ((0,),) * 4),
         Attack("sybils", keys=3),
@@ -119,7 +119,7 @@ def attacks() -> list[tuple[Arena, Attack]]:
         Attack("release", steps=2, gap=5, again=True),
         Attack("last-block"),
     ]
-    return [*((field, attack) for attack in found), (bounty, Attack("sponsor", (0,), lies=((9,),) * 8))]
+    return [*((field, attack) for attack in field_attacks), (bounty, Attack("sponsor", (0,), lies=((9,),) * 8))]
 
 
 @pytest.mark.parametrize(("field", "attack"), attacks(), ids=lambda value: getattr(value, "kind", ""))
@@ -176,8 +176,8 @@ def test_a_sponsor_needs_a_bounty() -> None:
 
 
 def test_a_changed_field_is_priced_for_attackers_and_for_the_honest() -> None:
-    found = costs(small(draws=4), season(World(epochs=20, participants=6, validators=20)))
-    by_name = {(cost.field, cost.value): cost for cost in found}
+    all_costs = costs(small(draws=4), season(World(epochs=20, participants=6, validators=20)))
+    by_name = {(cost.field, cost.value): cost for cost in all_costs}
     same, none = by_name["as it is", ""], by_name["outliers.method", "none"]
     assert none.shift > same.shift
     assert none.hurt == 0 < same.hurt

@@ -30,53 +30,53 @@ def under(place: Path, rules: str) -> Backtest:
 
 def ledger(place: Path) -> Path:
     """Three settled epochs; m1 improves in the second, and nobody does in the third."""
-    made = ledger_kit.ledger_folder(place, scheme_toml=small_folder.SCHEME + DECAY)
+    folder = ledger_kit.ledger_folder(place, scheme_toml=small_folder.SCHEME + DECAY)
     for epoch, outcome in ((3, "fail"), (4, "pass"), (9, "pass")):
-        ledger_kit.add(made, ledger_kit.records(epoch=epoch, trial=epoch, outcome=outcome))
-        ledger_kit.add(made, ledger_kit.records(epoch=epoch)[:1])
-    ledger_kit.add(made, ledger_kit.records(epoch=3))
+        ledger_kit.add(folder, ledger_kit.records(epoch=epoch, trial=epoch, outcome=outcome))
+        ledger_kit.add(folder, ledger_kit.records(epoch=epoch)[:1])
+    ledger_kit.add(folder, ledger_kit.records(epoch=3))
     for epoch in (3, 4, 9):
-        with ledger_kit.opened(made) as opened:
+        with ledger_kit.opened(folder) as opened:
             settling.settle(opened, SIGNER, epoch, skip=epoch == 9)
-    return made
+    return folder
 
 
 def test_the_same_rules_move_nothing_and_give_the_same_digests() -> None:
-    found = assay.open(SEASON).backtest(read_scheme(SEASON / "scheme.toml"))
-    assert [pair.epoch for pair in found.epochs] == [1, 3, 9, 11, 12]
-    assert all(pair.old == pair.new and pair.moved == 0 for pair in found.epochs)
-    assert all(change.gain == 0 for change in (*found.changes, found.rest))
+    backtest = assay.open(SEASON).backtest(read_scheme(SEASON / "scheme.toml"))
+    assert [pair.epoch for pair in backtest.epochs] == [1, 3, 9, 11, 12]
+    assert all(pair.old == pair.new and pair.moved == 0 for pair in backtest.epochs)
+    assert all(change.gain == 0 for change in (*backtest.changes, backtest.rest))
 
 
 def test_shares_and_what_burns_sum_to_one_and_gains_equal_losses(tmp_path: Path) -> None:
     place = copied(SEASON, tmp_path / "season")
     rewrite(place / "scheme.toml", 'cap = "50%"', 'cap = "25%"')
-    found = assay.open(SEASON).backtest(read_scheme(place / "scheme.toml"))
-    everybody = [*found.changes, found.rest]
+    backtest = assay.open(SEASON).backtest(read_scheme(place / "scheme.toml"))
+    everybody = [*backtest.changes, backtest.rest]
     assert sum(change.old for change in everybody) == sum(change.new for change in everybody) == 1
     assert sum(change.gain for change in everybody) == 0
-    assert found.rest.gain > 0
-    for pair in found.epochs:
+    assert backtest.rest.gain > 0
+    for pair in backtest.epochs:
         losses = [pair.old.of(key) - pair.new.of(key) for key in pair.old.shares] + [pair.old.rest - pair.new.rest]
         assert pair.moved == sum(loss for loss in losses if loss > 0)
 
 
 def test_a_ledger_is_replayed_from_its_first_epoch(tmp_path: Path) -> None:
     place = ledger(tmp_path / "small")
-    found = under(place, CAPPED)
+    backtest = under(place, CAPPED)
     with ledger_kit.opened(place) as opened:
-        assert [pair.old.digest for pair in found.epochs] == [one.settlement.digest for one in settling.replay(opened)]
-    assert [pair.epoch for pair in found.epochs] == [3, 4, 9]
-    assert [pair.new.of("m1") for pair in found.epochs] == [Fraction(1, 10), Fraction(9, 100), Fraction(4, 100)]
-    assert found.epochs[2].old.of("m1") == Fraction(2, 10), "the clock runs from epoch 3 on under both"
+        assert [pair.old.digest for pair in backtest.epochs] == [epoch.settlement.digest for epoch in settling.replay(opened)]
+    assert [pair.epoch for pair in backtest.epochs] == [3, 4, 9]
+    assert [pair.new.of("m1") for pair in backtest.epochs] == [Fraction(1, 10), Fraction(9, 100), Fraction(4, 100)]
+    assert backtest.epochs[2].old.of("m1") == Fraction(2, 10), "the clock runs from epoch 3 on under both"
     again = under(place, CAPPED)
-    assert again.document == found.document
-    assert found.document["digest"] == digest({name: value for name, value in found.document.items() if name != "digest"})
+    assert again.document == backtest.document
+    assert backtest.document["digest"] == digest({name: value for name, value in backtest.document.items() if name != "digest"})
 
 
 def test_a_clock_that_only_the_other_rules_read_is_replayed_too(tmp_path: Path) -> None:
-    found = under(ledger(tmp_path / "small"), small_folder.SCHEME + DECAY.replace("[decay]", '[decay]\nclock = "competition"'))
-    with_history = [pair.new.rest for pair in found.epochs]
+    backtest = under(ledger(tmp_path / "small"), small_folder.SCHEME + DECAY.replace("[decay]", '[decay]\nclock = "competition"'))
+    with_history = [pair.new.rest for pair in backtest.epochs]
     assert with_history == [0, Fraction(1, 10), Fraction(6, 10)]
 
 
@@ -85,10 +85,12 @@ def test_payouts_are_compared_as_parts_of_the_deposit(tmp_path: Path) -> None:
     rules = '[scheme]\nname = "b"\n[score]\nkind = "rubric"\n' + checks + "[consensus]\nmin_validators = 1\n"
     payout = '[reward]\nkind = "payout"\n[payout]\ndeposit = "1000"\n'
     place = small_folder.make(tmp_path / "b", "rubric", scheme_toml=rules + payout)
-    found = under(place, rules + payout + "fee_bps = 500\n")
-    assert [(change.participant, change.old, change.new) for change in found.changes] == [("m1", Fraction(1), Fraction(95, 100))]
-    assert found.rest.new == Fraction(5, 100)
-    assert "*refunded and fees*" in as_markdown(found, "b")
+    backtest = under(place, rules + payout + "fee_bps = 500\n")
+    assert [(change.participant, change.old, change.new) for change in backtest.changes] == [
+        ("m1", Fraction(1), Fraction(95, 100))
+    ]
+    assert backtest.rest.new == Fraction(5, 100)
+    assert "*refunded and fees*" in as_markdown(backtest, "b")
 
 
 @pytest.mark.parametrize(

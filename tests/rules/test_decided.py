@@ -179,7 +179,7 @@ def boards(number: int) -> Iterator[tuple[int, Settlement]]:
 
 def test_what_is_decided_no_ending_changes() -> None:
     """And most of what no ending changes is found to be decided."""
-    found = Counter[tuple[bool, bool]]()
+    tally = Counter[tuple[bool, bool]]()
     reasons = set()
     for seed, settlement in boards(depth(40, 200)):
         known: dict[Any, Settlement] = {}
@@ -193,9 +193,9 @@ def test_what_is_decided_no_ending_changes() -> None:
                     continue
                 truly = not matters(settlement, standing.participant, until, known)
                 assert truly or not standing.decided, (seed, until, standing)
-                found[truly, standing.decided] += 1
+                tally[truly, standing.decided] += 1
     assert reasons >= {"whole", "certain", "unscored", "behind", "below-floor", "may-be-paid", "part-of-all", "rank"}
-    assert found[True, True] > 4 * found[True, False], found
+    assert tally[True, True] > 4 * tally[True, False], tally
 
 
 def test_bounds_hold_what_every_ending_agrees_on() -> None:
@@ -312,9 +312,9 @@ def test_a_ranking_pays_nobody() -> None:
 
 
 def test_the_document_says_what_is_open() -> None:
-    found = decided(board({"a": {"passed": 3}, "b": {"passed": 2, "missing": 2}}), "paid")
-    document = found.document
-    assert (found.whole, found.missing, document["schema"], document["digest"]) == (False, 2, "assay.decided/1", found.digest)
+    season = decided(board({"a": {"passed": 3}, "b": {"passed": 2, "missing": 2}}), "paid")
+    document = season.document
+    assert (season.whole, season.missing, document["schema"], document["digest"]) == (False, 2, "assay.decided/1", season.digest)
     assert document["participants"][1] == {
         "participant": "b",
         "missing": 2,
@@ -325,4 +325,4 @@ def test_the_document_says_what_is_open() -> None:
         "decided": False,
         "why": "may-be-paid",
     }
-    assert found.standings[1].reason == "it may still be paid"
+    assert season.standings[1].reason == "it may still be paid"

@@ -125,7 +125,7 @@ def test_the_order_depends_on_receipt_and_both_submissions() -> None:
         for given in ((seed, "c", "k"), (b"\1" * 32, "c", "k"), (seed, "d", "k"), (seed, "c", "l"))
     ]
     assert len(set(orders)) == 4
-    assert all(sorted(one) == sorted(orders[0]) for one in orders)
+    assert all(sorted(pairs) == sorted(orders[0]) for pairs in orders)
     assert orders[0] == tuple(order(["d", "c", "b", "a"], 3, seed, "c", "k"))
 
 
@@ -155,9 +155,9 @@ def test_a_duel_goes_with_trials_alone_and_changes_no_digest_where_there_is_none
 def test_a_document_says_what_is_waited_for() -> None:
     along = order(["a", "b"], 1, bytes(32), "c", "k")
     first, second = along
-    found = outcomes(along, {first: True, second: True}, {first: True})
-    assert found == [(True, True), None]
-    shown = document(along, decide(2, found, rules()))
+    pair_outcomes = outcomes(along, {first: True, second: True}, {first: True})
+    assert pair_outcomes == [(True, True), None]
+    shown = document(along, decide(2, pair_outcomes, rules()))
     assert shown["waits_for"] == {"task": second[0], "trial": second[1]}
     assert document(along, Course(2, rules()))["path"] == []
 
@@ -165,11 +165,11 @@ def test_a_document_says_what_is_waited_for() -> None:
 @pytest.fixture(scope="module")
 def trials(shared: Path) -> dict[str, dict[tuple[str, int], bool]]:
     """The Terminal-Bench trials: agent → task and run → whether it passed."""
-    found: dict[str, dict[tuple[str, int], bool]] = {}
+    passed: dict[str, dict[tuple[str, int], bool]] = {}
     with (shared / "data" / "terminal-bench-core-0.1.1.trials.csv").open() as file:
         for row in csv.DictReader(file):
-            found.setdefault(row["agent"], {})[row["task"], int(row["run"])] = row["resolved"] == "1"
-    return found
+            passed.setdefault(row["agent"], {})[row["task"], int(row["run"])] = row["resolved"] == "1"
+    return passed
 
 
 def test_real_agents_are_told_apart_by_a_third_of_the_pairs(trials: dict[str, dict[tuple[str, int], bool]]) -> None:

@@ -38,8 +38,8 @@ def lost(rules: dict[str, str], trials: int, validators: int, rate: Fraction) ->
 def test_the_shares_are_those_of_all_outcomes(rate: float) -> None:
     for rules, section in ((SEEDS, {}), (NOISE, {"scale": "noise"})):
         exact = float(lost(section, 10, 3, Fraction(str(rate))))
-        (found,) = exclusions(rules, 10, 3, rates=[rate])
-        assert abs(found.share - exact) < 5 * (exact * (1 - exact) / found.samples) ** 0.5 + 1e-9
+        (exclusion,) = exclusions(rules, 10, 3, rates=[rate])
+        assert abs(exclusion.share - exact) < 5 * (exact * (1 - exact) / exclusion.samples) ** 0.5 + 1e-9
 
 
 def test_what_is_known_of_the_seeds_rule() -> None:
@@ -62,8 +62,8 @@ def test_a_seed_decides_every_draw() -> None:
 
 
 def test_a_larger_lie_is_found_more_often() -> None:
-    found = power(NOISE, 80, samples=1000)
+    powers = power(NOISE, 80, samples=1000)
     for validators in (3, 5, 8, 12, 20):
-        shares = [found[validators, lie] for lie in (2, 3, 4, 5, 6)]
+        shares = [powers[validators, lie] for lie in (2, 3, 4, 5, 6)]
         assert shares == sorted(shares)
-    assert found[20, 6] > 0.9 > 0.1 > found[20, 2]
+    assert powers[20, 6] > 0.9 > 0.1 > powers[20, 2]

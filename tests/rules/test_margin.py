@@ -88,12 +88,12 @@ def test_prices_prove_the_fewest_flips_and_find_them() -> None:
             for mark in r.sample(marks, min(4, len(marks))):
                 fewest = int(flips[(way * scores >= way * mark) & (scores >= 0)].min())
                 limit = max(0, min(fewest + r.randint(-2, 2), int(flips.max())))
-                told = prices.least(mark, limit)
-                assert told.least <= fewest, (seed, way, mark)
-                if told.state is not None:
-                    assert way * int(column.judged(told.state[None, :])[0]) >= way * mark, (seed, way, mark)
-                    assert int(np.abs(told.state - passed).sum()) == told.flips, (seed, way, mark)
-                known, asked = known + (told.least == min(fewest, limit + 1)), asked + 1
+                bound = prices.least(mark, limit)
+                assert bound.least <= fewest, (seed, way, mark)
+                if bound.state is not None:
+                    assert way * int(column.judged(bound.state[None, :])[0]) >= way * mark, (seed, way, mark)
+                    assert int(np.abs(bound.state - passed).sum()) == bound.flips, (seed, way, mark)
+                known, asked = known + (bound.least == min(fewest, limit + 1)), asked + 1
     assert known >= 0.7 * asked > 0
 
 
@@ -132,17 +132,17 @@ def test_the_proof_can_be_checked_by_its_rows() -> None:
 
 
 def test_every_change_that_is_shown_changes_the_verdict() -> None:
-    found = margins(assay.open("examples/season").settle())
-    for least in found.found:
+    season_margins = margins(assay.open("examples/season").settle())
+    for least in season_margins.found:
         assert (least.at_most is None) == (least.then is None)
-        assert least.then is None or least.then != verdict_of(found.settlement, least.verdict)
+        assert least.then is None or least.then != verdict_of(season_margins.settlement, least.verdict)
         if least.way == "flips" and least.at_most is not None:
             assert sum(abs(change.after - (change.before or 0)) for change in least.changes) == least.at_most
             assert sum(len({*change.trials}) for change in least.changes) == least.at_most
 
 
 def test_scores_with_missing_trials_have_a_range() -> None:
-    ranges = {one.participant: one for one in margins(assay.open("examples/season").settle(), ways=("missing",)).ranges}
+    ranges = {span.participant: span for span in margins(assay.open("examples/season").settle(), ways=("missing",)).ranges}
     assert (ranges["atlas"].lowest, ranges["atlas"].highest) == (ranges["atlas"].score, ranges["atlas"].score)
     cobalt = ranges["cobalt"]
     assert cobalt.exact
@@ -158,10 +158,10 @@ def test_a_wide_board_is_answered_honestly() -> None:
         at: ScoreColumn(np.array([r.randint(low, low + 15) for _ in range(8)], np.int64), tuple(range(1, 9)), 36, 80, rules)
         for at, low in ((0, 55), (1, 45))
     }
-    found = FlipSearch(columns, Effort(ball=20_000, climb=20_000)).pair(0, 1, 1)
-    assert found.at_most is not None
-    assert 1 <= found.at_least <= found.at_most
-    agreed = {at: int(columns[at].judged(state[None, :])[0]) for at, state in found.states.items()}
+    flips = FlipSearch(columns, Effort(ball=20_000, climb=20_000)).pair(0, 1, 1)
+    assert flips.at_most is not None
+    assert 1 <= flips.at_least <= flips.at_most
+    agreed = {at: int(columns[at].judged(state[None, :])[0]) for at, state in flips.states.items()}
     assert agreed[1] > agreed[0]
 
 

@@ -72,12 +72,12 @@ def test_a_planted_copy_is_noticed_and_its_passages_name_the_lines(seed: int) ->
 def test_honest_pairs_are_not_flagged_even_with_one_template(seed: int) -> None:
     r = Random(seed)
     template = "\n".join(program(r, 12))
-    one, other = ("\n".join([template, *program(r)]) for _ in range(2))
+    first, other = ("\n".join([template, *program(r)]) for _ in range(2))
     base = frozenset(gram.hash for gram in grams("template.py", template))
-    apart = [fingerprints({"a.py": text}, base) for text in (one, other)]
+    apart = [fingerprints({"a.py": text}, base) for text in (first, other)]
     assert not compare(*apart).near
     assert min(map(len, apart)) >= 20
-    assert compare(fingerprints({"a.py": one}), fingerprints({"a.py": other})).common > compare(*apart).common
+    assert compare(fingerprints({"a.py": first}), fingerprints({"a.py": other})).common > compare(*apart).common
 
 
 @given(SEEDS, st.integers(0, 30))
@@ -112,8 +112,8 @@ def test_lines_and_words() -> None:
 def test_equal_outcomes_say_how_probable_they_are() -> None:
     """Twenty tasks that nobody else tells apart, ten passed: 1 in C(20, 10)."""
     same = {f"t{at:02}": at < 10 for at in range(20)}
-    found = equal_outcomes({"a": same, "b": same})
-    assert (found["a", "b"].ways, found["a", "b"].pairs, found["a", "b"].notable) == (184_756, 1, True)
+    alike = equal_outcomes({"a": same, "b": same})
+    assert (alike["a", "b"].ways, alike["a", "b"].pairs, alike["a", "b"].notable) == (184_756, 1, True)
     easy = {f"t{at:02}": True for at in range(20)}
     hard = {"c": same, "d": same} | {f"p{at}": same | {"t19": at == 0} for at in range(3)}
     assert equal_outcomes({"a": easy, "b": easy})["a", "b"].ways == 1

@@ -11,10 +11,10 @@ AUDITS = depth(5, 500)
 
 
 def test_no_honest_board_is_refused_or_accused() -> None:
-    found = simulated(0, AUDITS)
+    audits = simulated(0, AUDITS)
     assert PARTICIPANTS * EACH == 400
-    assert not any(audit.caught for audit in found)
-    assert row(0, found)["reruns"] <= 80
+    assert not any(audit.caught for audit in audits)
+    assert row(0, audits)["reruns"] <= 80
 
 
 @pytest.mark.parametrize("planted", [4, 8, 20])

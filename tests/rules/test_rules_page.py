@@ -35,17 +35,17 @@ def test_two_schemes_stand_side_by_side(tmp_path: Path) -> None:
     rewrite(other, 'method = "modified-z"', 'method = "none"')
     rewrite(other, 'version = "1.0.0"', 'version = "1.1.0"')
     html = tmp_path / "rules.html"
-    found = json.loads(output("compare", SEASON, "--scheme", other, "--html", html, "--json"))
+    comparison = json.loads(output("compare", SEASON, "--scheme", other, "--html", html, "--json"))
     text = page(html)
     for heading in ("What is changed", "Simulation", "Attack", "Back-test"):
         assert f">{heading}</h2>" in text
     assert "<code>reward.cap</code>" in text
-    assert found["backtest"]["digest"] in text
-    for simulated in found["simulations"]:
+    assert comparison["backtest"]["digest"] in text
+    for simulated in comparison["simulations"]:
         assert f"{100 * float(simulated['outcome']['panels_hurt']):.2f} %" in text
     assert text.count("<polyline") == 3 + 2 + 2 + 2
     table = output("compare", SEASON, "--scheme", other)
-    assert f"Digest of the back-test\n{found['backtest']['digest']}" in table
+    assert f"Digest of the back-test\n{comparison['backtest']['digest']}" in table
     other.write_text((SEASON / "scheme.toml").read_text(encoding="utf-8"), encoding="utf-8")
     rewrite(other, 'cap = "50%"', 'cap = "25%"')
     output("compare", SEASON, "--scheme", other, "--html", html)

@@ -42,7 +42,7 @@ def settled(scheme: Any, drawn: DrawnSeason) -> list[dict[int, float]]:
         for s in range(len(drawn.start))
         for v in range(drawn.world.validators)
     ]
-    previous, found = None, []
+    previous, shares = None, []
     for epoch, there in enumerate(drawn.there.tolist()):
         participants = tuple(
             Participant(keys[s], place + 1, submission=f"s{s}", submitted_at=DAY + timedelta(days=int(drawn.start[s])))
@@ -53,8 +53,8 @@ def settled(scheme: Any, drawn: DrawnSeason) -> list[dict[int, float]]:
         evidence = tuple(each for each in records if each.participant in here)
         result = pipeline.settle(Inputs(scheme, epoch, participants, validators, evidence, previous=previous))
         previous = result.handed_on
-        found.append({int(key[:2]): float(weight.share) for key, weight in result.weights.items()})
-    return found
+        shares.append({int(key[:2]): float(weight.share) for key, weight in result.weights.items()})
+    return shares
 
 
 @pytest.mark.parametrize("clock", ["participant", "competition"])
@@ -75,13 +75,13 @@ def test_the_seed_decides_everything() -> None:
 def test_validators_that_all_see_the_skill_pay_by_it_and_none_is_left_out() -> None:
     drawn = season(replace(SMALL, late=0.0))
     whole = replace(drawn, scores=np.broadcast_to(drawn.skill, drawn.scores.shape))
-    found = simulate(varied(TERM, {"decay.curve": "none"}), whole)
-    assert found.to_skill == pytest.approx(1)
-    assert found.correlation == pytest.approx(1)
-    assert found.panels_hurt == found.scores_hurt == found.burnt == found.never == 0
-    assert found.agreed == 1
-    assert set(found.waits) <= {0}
-    assert np.allclose(found.by_skill[0], found.by_skill[1])
+    outcome = simulate(varied(TERM, {"decay.curve": "none"}), whole)
+    assert outcome.to_skill == pytest.approx(1)
+    assert outcome.correlation == pytest.approx(1)
+    assert outcome.panels_hurt == outcome.scores_hurt == outcome.burnt == outcome.never == 0
+    assert outcome.agreed == 1
+    assert set(outcome.waits) <= {0}
+    assert np.allclose(outcome.by_skill[0], outcome.by_skill[1])
 
 
 def test_noise_takes_from_skill_and_throws_out_honest_validators() -> None:
@@ -118,15 +118,15 @@ def test_draws_are_uniform_normal_and_whole() -> None:
 
 
 def test_bounties_are_simulated_by_what_is_paid_of_the_deposit() -> None:
-    found = simulate(parse(presets()["agonaut"]), season(SMALL))
-    assert 0 <= found.burnt < 1
+    outcome = simulate(parse(presets()["agonaut"]), season(SMALL))
+    assert 0 <= outcome.burnt < 1
     assert [knob.field for knob in knobs(parse(presets()["agonaut"]))].count("cap") == 0
 
 
 def test_knobs_are_schemes_that_differ_in_one_field() -> None:
-    found = list(knobs(TERM))
-    assert len({knob.scheme.digest for knob in found} | {TERM.digest}) == len(found) + 1
-    assert ("combine", "clip") in {(knob.field, knob.value) for knob in found}
+    all_knobs = list(knobs(TERM))
+    assert len({knob.scheme.digest for knob in all_knobs} | {TERM.digest}) == len(all_knobs) + 1
+    assert ("combine", "clip") in {(knob.field, knob.value) for knob in all_knobs}
     trimmed = varied(TERM, {"consensus.combine": "trimmed"})
     assert all(knob.scheme.consensus.trim is None for knob in knobs(trimmed) if knob.field == "combine")
 

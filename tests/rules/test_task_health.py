@@ -27,7 +27,7 @@ def counted(table: Table) -> dict[str, TaskHealth]:
         ]
         for task, row in table.items()
     }
-    return {found.task: found for found in task_health(rows)}
+    return {health.task: health for health in task_health(rows)}
 
 
 def as_case(table: Table) -> dict[str, Any]:
@@ -45,15 +45,15 @@ def tables(draw: st.DrawFn, least: int = 0) -> Table:
 
 @given(tables())
 def test_the_same_as_in_fractions(table: Table) -> None:
-    assert [found.document() for found in counted(table).values()] == by_hand(as_case(table))["tasks"]
+    assert [health.document() for health in counted(table).values()] == by_hand(as_case(table))["tasks"]
 
 
 @given(tables(least=3), st.sampled_from(["fail", "timeout", "error"]))
 def test_a_planted_dead_task_is_dead_and_nothing_else(table: Table, outcome: str) -> None:
     table["planted"] = [[outcome, outcome, "error"] for _ in table["t0"]]
-    found = counted(table)["planted"]
-    assert found.words == ("dead",)
-    assert found.errors == len(table["t0"]) * (3 if outcome == "error" else 1)
+    health = counted(table)["planted"]
+    assert health.words == ("dead",)
+    assert health.errors == len(table["t0"]) * (3 if outcome == "error" else 1)
 
 
 @given(tables(least=5), st.integers(1, 4))
@@ -61,9 +61,9 @@ def test_planted_flakiness_is_told_from_skill(table: Table, trials: int) -> None
     people = len(table["t0"])
     table["coin"] = [["pass", "fail"] * trials for _ in range(people)]
     table["skill"] = [["pass" if at % 2 else "fail"] * 2 * trials for at in range(people)]
-    found = counted(table)
-    assert ("flaky" in found["coin"].words) == (found["coin"].pairs >= 10)
-    assert "flaky" not in found["skill"].words
+    by_task = counted(table)
+    assert ("flaky" in by_task["coin"].words) == (by_task["coin"].pairs >= 10)
+    assert "flaky" not in by_task["skill"].words
 
 
 @given(tables(least=3))
@@ -76,11 +76,11 @@ def test_a_planted_gift_separates_nobody(table: Table) -> None:
 def test_a_planted_reversal_is_negative_and_its_mirror_is_not(strong: int, weak: int, tasks: int) -> None:
     table = {f"t{at}": [["pass"]] * strong + [["fail"]] * weak for at in range(tasks)}
     table["against"] = [["fail"]] * strong + [["pass"]] * weak
-    found = counted(table)
-    assert found["against"].words == ("negative",)
-    assert found["t0"].words == (() if tasks > 1 else found["t0"].words)
-    assert found["against"].document()["rest_passers"] == "0/1"
-    assert found["against"].document()["rest_failers"] == "1/1"
+    by_task = counted(table)
+    assert by_task["against"].words == ("negative",)
+    assert by_task["t0"].words == (() if tasks > 1 else by_task["t0"].words)
+    assert by_task["against"].document()["rest_passers"] == "0/1"
+    assert by_task["against"].document()["rest_failers"] == "1/1"
 
 
 @given(tables(least=1), st.randoms())
@@ -103,9 +103,9 @@ def test_the_real_trials_of_terminal_bench(shared: Path) -> None:
             outcome = {"1": "pass", "0": "fail", "": "error"}[row["resolved"]]
             table.setdefault(row["task"], {}).setdefault(row["agent"], []).append(outcome)
     agents = sorted({agent for row in table.values() for agent in row})
-    found = counted({task: [row.get(agent, []) for agent in agents] for task, row in table.items()})
-    assert sum(one.passed + one.failed + one.errors for one in found.values()) == 5200
-    words = {word: sorted(task for task, one in found.items() if word in one.words) for word in REAL}
+    by_task = counted({task: [row.get(agent, []) for agent in agents] for task, row in table.items()})
+    assert sum(health.passed + health.failed + health.errors for health in by_task.values()) == 5200
+    words = {word: sorted(task for task, health in by_task.items() if word in health.words) for word in REAL}
     assert {word: len(tasks) for word, tasks in words.items()} == REAL
 
 

@@ -38,11 +38,11 @@ def toward(targets: Sequence[Sequence[int]], n: int) -> list[list[int]]:
 
 def season(rules: YumaRules, stakes: Sequence[int], steps: Sequence[Any]) -> list[YumaEpoch]:
     """An epoch for each step, each with the bonds that the one before left."""
-    n, found = len(stakes), list[YumaEpoch]()
+    n, epochs = len(stakes), list[YumaEpoch]()
     for step in steps:
-        bonds = found[-1].bonds if found else ()
-        found.append(epoch(Neurons(stakes, toward(step, n), [i < 3 for i in range(n)], bonds), rules))
-    return found
+        bonds = epochs[-1].bonds if epochs else ()
+        epochs.append(epoch(Neurons(stakes, toward(step, n), [i < 3 for i in range(n)], bonds), rules))
+    return epochs
 
 
 A, B = (M, 0), (0, M)
@@ -175,28 +175,30 @@ SCENARIOS: dict[str, tuple[YumaRules, list[int], list[Any], list[Any], list[Any]
 def test_the_scenarios_of_yuma_3_come_out_as_subtensor_publishes_them(name: str) -> None:
     """To all digits that are printed, but for the last one: closer than the 0.001 that subtensor's own tests allow."""
     rules, stakes, steps, bonds, dividends = SCENARIOS[name]
-    found = season(rules, stakes, steps)
-    for one, want in zip(found, dividends, strict=True):
-        assert [value / M for value in one.u16("dividends")][:3] == pytest.approx(want, abs=1.5e-4)
-    for one, rows in zip(found, bonds, strict=False):
-        assert [[value / M for value in row[3:]] for row in one.bonds[:3]] == [pytest.approx(row, abs=1.5e-4) for row in rows]
+    epochs = season(rules, stakes, steps)
+    for yuma_epoch, want in zip(epochs, dividends, strict=True):
+        assert [value / M for value in yuma_epoch.u16("dividends")][:3] == pytest.approx(want, abs=1.5e-4)
+    for yuma_epoch, rows in zip(epochs, bonds, strict=False):
+        assert [[value / M for value in row[3:]] for row in yuma_epoch.bonds[:3]] == [
+            pytest.approx(row, abs=1.5e-4) for row in rows
+        ]
 
 
 def test_the_trace_of_an_epoch_comes_out_to_ten_digits() -> None:
     """`test_bonds`, first epoch: four validators with stakes 1 … 4 set the same weights on four servers."""
     row = [0, 0, 0, 0, M // 4, M // 2, M // 4 * 3, M]
     weights = [row if i < 4 else [0] * 8 for i in range(8)]
-    found = epoch(Neurons([1, 2, 3, 4, 0, 0, 0, 0], weights, [True] * 8), YumaRules())
+    yuma_epoch = epoch(Neurons([1, 2, 3, 4, 0, 0, 0, 0], weights, [True] * 8), YumaRules())
     for name, want in (
         ("stake", [0.0999999999, 0.2, 0.2999999998, 0.4]),
         ("trust", [0.9999999995] * 4),
     ):
-        assert [value / ONE for value in getattr(found, name)][:4] == pytest.approx(want, abs=2.4e-10), name
+        assert [value / ONE for value in getattr(yuma_epoch, name)][:4] == pytest.approx(want, abs=2.4e-10), name
     for name, want in (
         ("consensus", [0.0999975584, 0.2000012207, 0.2999926754, 0.400008545]),
         ("incentive", [0.0999975582, 0.2000012207, 0.2999926752, 0.4000085455]),
     ):
-        assert [value / ONE for value in getattr(found, name)][4:] == pytest.approx(want, abs=2.4e-10), name
+        assert [value / ONE for value in getattr(yuma_epoch, name)][4:] == pytest.approx(want, abs=2.4e-10), name
 
 
 def test_legacy_bonds_are_exactly_those_that_subtensor_asserts() -> None:
@@ -210,19 +212,19 @@ def test_legacy_bonds_are_exactly_those_that_subtensor_asserts() -> None:
     )
     bonds: Sequence[Sequence[int]] = ()
     for at, (column, dividends) in enumerate(want):
-        found = epoch(Neurons([1, 2, 3, 4, 0, 0, 0, 0], weights, [True] * 8, bonds), YumaRules())
-        assert [line[4] for line in found.bonds][:4] == column
-        assert [value / ONE for value in found.dividends][:4] == pytest.approx(dividends, abs=1e-9)
-        bonds, weights[at] = found.bonds, [M if j == at else 0 for j in range(8)]
+        yuma_epoch = epoch(Neurons([1, 2, 3, 4, 0, 0, 0, 0], weights, [True] * 8, bonds), YumaRules())
+        assert [line[4] for line in yuma_epoch.bonds][:4] == column
+        assert [value / ONE for value in yuma_epoch.dividends][:4] == pytest.approx(dividends, abs=1e-9)
+        bonds, weights[at] = yuma_epoch.bonds, [M if j == at else 0 for j in range(8)]
 
 
 def test_a_weight_that_too_little_stake_supports_is_clipped_and_costs_trust() -> None:
-    found = epoch(Neurons([6, 3, 1, 0, 0], toward([A, A, B], 5), [True] * 3 + [False] * 2), YumaRules())
-    assert found.u16("consensus") == [0, 0, 0, M, 0]
-    assert found.u16("trust") == [M, M, 0, 0, 0]
-    assert found.u16("incentive")[3:] == [M, 0]
-    assert found.dividends[2] == 0
-    assert max(row[3] for row in found.bonds) == M, "legacy bonds are scaled to the largest of a column"
+    yuma_epoch = epoch(Neurons([6, 3, 1, 0, 0], toward([A, A, B], 5), [True] * 3 + [False] * 2), YumaRules())
+    assert yuma_epoch.u16("consensus") == [0, 0, 0, M, 0]
+    assert yuma_epoch.u16("trust") == [M, M, 0, 0, 0]
+    assert yuma_epoch.u16("incentive")[3:] == [M, 0]
+    assert yuma_epoch.dividends[2] == 0
+    assert max(row[3] for row in yuma_epoch.bonds) == M, "legacy bonds are scaled to the largest of a column"
 
 
 def test_own_outdated_inactive_and_unpermitted_weights_do_not_count() -> None:
@@ -248,12 +250,12 @@ def test_every_row_is_a_whole_or_nothing(stakes: list[int], data: st.DataObject)
     weight = st.integers(0, M)
     rows = data.draw(st.lists(st.lists(weight, min_size=n, max_size=n), min_size=n, max_size=n))
     kappa, three, liquid = data.draw(st.integers(1, M)), data.draw(st.booleans()), data.draw(st.booleans())
-    found = epoch(Neurons(stakes, rows, [True] * n), YumaRules(kappa=kappa, yuma3=three, liquid=liquid))
-    for row in (found.incentive, found.dividends):
+    yuma_epoch = epoch(Neurons(stakes, rows, [True] * n), YumaRules(kappa=kappa, yuma3=three, liquid=liquid))
+    for row in (yuma_epoch.incentive, yuma_epoch.dividends):
         assert all(value >= 0 for value in row)
         assert sum(row) == 0 or abs(sum(row) - ONE) <= n
-    assert all(0 <= value <= M for row in found.bonds for value in row)
-    assert all(value <= ONE for value in found.trust)
+    assert all(0 <= value <= M for row in yuma_epoch.bonds for value in row)
+    assert all(value <= ONE for value in yuma_epoch.trust)
 
 
 def test_numbers_round_as_the_chain_rounds() -> None:
@@ -322,9 +324,9 @@ def test_the_command_previews_an_epoch_with_a_competitions_weights(tmp_path: Pat
 )
 def test_a_metagraph_that_is_wrong_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     file = metagraph(tmp_path, **changes)
-    told = refused("yuma", file)
-    assert str(file) in told
-    assert message in told
+    printed = refused("yuma", file)
+    assert str(file) in printed
+    assert message in printed
 
 
 def test_weights_that_do_not_fit_are_refused(tmp_path: Path) -> None:

@@ -32,10 +32,10 @@ def examples(service: Running) -> dict[str, Any]:
     """Name → example, from a service with `test_public.seasoned`."""
     folder = service.site.competition("small").folder
     batch = next(ledger_kit.batches(folder, ledger_kit.records(epoch=5)))
-    found: dict[str, Any] = {name: service.ask("GET", path).json for name, path in DOCUMENTS.items()}
-    found |= {name: service.ask("GET", path).body.decode() for name, path in TEXTS.items()}
-    found["feed.atom"] = found["feed.atom"].replace(service.address, "https://assay.example.org")
-    return found | {"batch": batch.data.decode()}
+    answers: dict[str, Any] = {name: service.ask("GET", path).json for name, path in DOCUMENTS.items()}
+    answers |= {name: service.ask("GET", path).body.decode() for name, path in TEXTS.items()}
+    answers["feed.atom"] = answers["feed.atom"].replace(service.address, "https://assay.example.org")
+    return answers | {"batch": batch.data.decode()}
 
 
 def main() -> None:

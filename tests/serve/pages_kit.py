@@ -49,15 +49,17 @@ def with_ledger(source: Path, place: Path) -> Path:
     rows_of_people = [columns, *([row[name] for name in columns] for row in people)]
     files["participants_csv"] = "".join(f"{','.join(row)}\n" for row in rows_of_people)
     folder = ledger_kit.ledger_folder(place, validators_csv=f"key,stake,name\n{rows}", **files)
-    found: dict[tuple[int, str], list[dict[str, Any]]] = {}
+    evidence: dict[tuple[int, str], list[dict[str, Any]]] = {}
     for file in sorted((source / "evidence").glob("*.jsonl")):
         for line in file.read_text().splitlines():
             value = json.loads(line)
-            found.setdefault((value["epoch"], value["validator"]), []).append(value | {"validator": public[value["validator"]]})
+            evidence.setdefault((value["epoch"], value["validator"]), []).append(
+                value | {"validator": public[value["validator"]]}
+            )
     terms = intake.intake_rules(folder)
     with ledger_kit.opened(folder) as ledger:
-        for (_, validator), values in sorted(found.items()):
-            made = batch.make(
+        for (_, validator), values in sorted(evidence.items()):
+            new_batch = batch.make(
                 [record(value) for value in values],
                 origin=ledger_kit.ORIGIN,
                 competition=terms.competition,
@@ -65,8 +67,8 @@ def with_ledger(source: Path, place: Path) -> Path:
                 signer=signers[validator],
                 validator=public[validator],
             )
-            intake.accept(ledger.store, made, terms)
-        for epoch in sorted({epoch for epoch, _ in found}):
+            intake.accept(ledger.store, new_batch, terms)
+        for epoch in sorted({epoch for epoch, _ in evidence}):
             settling.settle(ledger, ledger_kit.SIGNER, epoch, skip=True, without_scores=True)
     return folder
 

@@ -52,13 +52,13 @@ def tar(*entries: Tar, format: Literal[0, 1, 2] = tarfile.PAX_FORMAT) -> bytes:
 
 
 def zipped(*entries: tuple[str, bytes], mode: int = 0, method: int = zipfile.ZIP_DEFLATED) -> bytes:
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", method) as archive:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", method) as archive:
         for name, data in entries:
             info = zipfile.ZipInfo(name)
             info.external_attr, info.compress_type = mode << 16, method
             archive.writestr(info, data)
-    return made.getvalue()
+    return buffer.getvalue()
 
 
 def encrypted() -> bytes:
@@ -230,15 +230,15 @@ FORMATS: dict[str, Callable[[bytes], bytes]] = {"tar": bytes, "gz": gzip.compres
 @pytest.mark.parametrize("packing", [*FORMATS, "zip"])
 def test_an_honest_archive_comes_through_as_it_was(sandbox: Bubblewrap, place: Path, tmp_path: Path, packing: str) -> None:
     source = agent(tmp_path / "place" / "out-source")
-    made = io.BytesIO()
+    buffer = io.BytesIO()
     if packing == "zip":
-        with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
             for path in sorted(source.rglob("*")):
                 archive.write(path, path.relative_to(source).as_posix())
     else:
-        with tarfile.open(fileobj=made, mode="w") as archive:
+        with tarfile.open(fileobj=buffer, mode="w") as archive:
             archive.add(source, ".")  # with `./` before each name, as `tar -c .` has it
-    (place / "archive").write_bytes(FORMATS.get(packing, bytes)(made.getvalue()))
+    (place / "archive").write_bytes(FORMATS.get(packing, bytes)(buffer.getvalue()))
     unpack(place / "archive", place / "out", sandbox=sandbox)
     assert tree.digest(place / "out") == tree.digest(source)
     assert {oct(path.stat().st_mode & 0o777) for path in (place / "out").rglob("*") if path.is_file()} == {"0o644", "0o755"}
@@ -403,9 +403,9 @@ def test_the_box_has_only_the_archive_and_no_network(sandbox: Bubblewrap, place:
 
 @pytest.fixture
 def spares() -> Iterator[SpareBoxes]:
-    made = SpareBoxes()
-    yield made
-    made.close()
+    boxes = SpareBoxes()
+    yield boxes
+    boxes.close()
 
 
 def until(holds: Callable[[], bool]) -> None:
@@ -422,16 +422,16 @@ def boxes_of(sandbox: Bubblewrap) -> list[Path]:
 
 def unpack_all(sandbox: Bubblewrap, place: Path, spares: SpareBoxes, *data: bytes) -> list[str]:
     """What is said of archives that come one after the other, "" of those that are unpacked; a box is begun ahead of each."""
-    said = []
+    sentences = []
     for number, archive in enumerate(data):
         spares.prepare(sandbox, BOUNDS)
         (place / "archive").write_bytes(archive)
         try:
             unpack(place / "archive", place / f"out-{number}", sandbox=sandbox, spares=spares)
-            said.append("")
+            sentences.append("")
         except BadInput as error:
-            said.append(error.what)
-    return said
+            sentences.append(error.what)
+    return sentences
 
 
 def test_a_box_that_waits_takes_one_archive_and_no_second(
@@ -446,9 +446,9 @@ def test_a_box_that_waits_takes_one_archive_and_no_second(
 
     monkeypatch.setattr(UnpackerBox, "__init__", noted)
     evil = tar(entry("../evil", b"1"))
-    said = unpack_all(sandbox, place, spares, GOOD, evil, GOOD)
-    assert [bool(sentence) for sentence in said] == [False, True, False]
-    assert "leads out of the folder" in said[1]
+    sentences = unpack_all(sandbox, place, spares, GOOD, evil, GOOD)
+    assert [bool(sentence) for sentence in sentences] == [False, True, False]
+    assert "leads out of the folder" in sentences[1]
     assert len(begun) == 3  # each archive had the box that waited, and nobody had it before
     assert tree.digest(place / "out-0") == tree.digest(place / "out-2")
     spares.close()

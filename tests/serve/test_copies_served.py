@@ -190,11 +190,11 @@ def test_a_comparison_that_failed_is_shown_and_tried_again(service: Running) -> 
     (folder / "copies" / "prints").write_text("no folder")
     with pytest.raises(BadInput, match="cannot be made"):
         catch_up(folder)
-    told = stands(service, "m1", digest)
-    assert (told.state, told.judged) == ("pending", False)
-    assert told.why.startswith(why)
-    assert told.why.endswith("; it is tried again.")
-    assert own(service, ONE)["copies"]["why"] == told.why
+    standing = stands(service, "m1", digest)
+    assert (standing.state, standing.judged) == ("pending", False)
+    assert standing.why.startswith(why)
+    assert standing.why.endswith("; it is tried again.")
+    assert own(service, ONE)["copies"]["why"] == standing.why
     assert "not compared" in service.ask("GET", "/small/").body.decode()
     assert why in service.ask("GET", "/small/participant-m1.html").body.decode()
     assert why in service.ask("GET", "/small/live.html").body.decode()
@@ -258,12 +258,12 @@ def test_a_validators_copy_of_the_folder_holds_what_the_service_says(service: Ru
         assert (pulled.submissions, dict(pulled.absent)) == (("m1",), {})
         assert [place.name for place in (mine / "agents").iterdir()] == [first[7:19]]
         seen = entries.read(mine, read_scheme(mine / "scheme.toml"), V1)
-        assert [one.key for one in entries.judgeable(seen)] == ["m1"]
+        assert [participant.key for participant in entries.judgeable(seen)] == ["m1"]
         (remark,) = entries.held_remarks(seen)
         assert remark.startswith("m2 is held. It has ")
         output("copies", folder, "--release", "m2", "--by", "alice", "--reason", "same team")
         assert fetch.pull(client, mine, VALIDATORS[V1].public, pauses=()).submissions == ("m2",)
-    assert [one.key for one in entries.judgeable(entries.read(mine, seen.scheme, V1))] == ["m1", "m2"]
+    assert [participant.key for participant in entries.judgeable(entries.read(mine, seen.scheme, V1))] == ["m1", "m2"]
 
 
 def test_pages_and_the_submitters_terminal_say_why(service: Running) -> None:
@@ -287,32 +287,32 @@ def test_pages_and_the_submitters_terminal_say_why(service: Running) -> None:
     assert "Near-copy, held" in page
     assert "handed in 1 Nov 2026, 10:00 UTC" in page
     assert "main.py:" in output("copies", folder, "--participant", "m2", columns=140)
-    told = " ".join(output("explain", folder, "m2", columns=140).split())
-    assert "Near-copies, held: It has" in told
+    printed = " ".join(output("explain", folder, "m2", columns=140).split())
+    assert "Near-copies, held: It has" in printed
     assert json.loads(output("explain", folder, "m2", "--json"))["copies"]["state"] == "held"
 
 
 def test_the_background_is_a_process_that_is_woken_and_ends_with_its_service(
     service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
+    messages: list[str] = []
     served = service.site.competition("small")
     digest = hand_in(service, "m1", source(8), "10:00")
-    with Background(service.site, told.append):
+    with Background(service.site, messages.append):
         assert "m1" not in offered(service)  # which wakes it
         until = time.monotonic() + 60
         while stands(service, "m1", digest).state == "pending" and time.monotonic() < until:
             time.sleep(0.05)
     assert offered(service)["m1"] == digest
-    assert told == []
+    assert messages == []
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with Background(service.site, told.append) as failing:
+    with Background(service.site, messages.append) as failing:
         failing.wake(served)
-        while not told and time.monotonic() < until:
+        while not messages and time.monotonic() < until:
             time.sleep(0.01)
         failing.wake(served)  # not at once again
         assert not failing._waiting
-    assert told == [
+    assert messages == [
         "small: comparing submissions and computing margins failed: no process can be started (No such file or directory)"
     ]
     assert background.AGAIN > 1

@@ -83,9 +83,9 @@ def test_a_file_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
         with pytest.raises(BadInput, match="wrong"):
             await workshop.file(tmp_path, "x.tar", broken)
         assert [*(tmp_path / ".served").iterdir()] == []
-        made = await workshop.file(tmp_path, "x.tar", whole)
+        file = await workshop.file(tmp_path, "x.tar", whole)
         again = await workshop.file(tmp_path, "x.tar", broken)
-        assert (made, made.path.read_bytes()) == (again, b"whole")
+        assert (file, file.path.read_bytes()) == (again, b"whole")
 
     asyncio.run(ask())
 

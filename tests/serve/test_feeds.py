@@ -37,12 +37,12 @@ def folder_of(service: Running) -> Path:
 
 
 def settle(service: Running, epoch: int, **changes: Any) -> None:
-    found = ledger_kit.records(epoch=epoch)
-    for record in found:
+    records = ledger_kit.records(epoch=epoch)
+    for record in records:
         record["outcome"] = changes.get(record["participant"], "pass")
         record["submission"] += f"-{epoch}"  # the first record of a submission's trial counts
     (folder_of(service) / "participants.csv").write_text(re.sub(r",s(\d)", rf",s\1-{epoch}", NAMES))
-    ledger_kit.add(folder_of(service), found)
+    ledger_kit.add(folder_of(service), records)
     with ledger_kit.opened(folder_of(service)) as ledger:
         settling.settle(ledger, ledger_kit.SIGNER, epoch, without_scores=True)
 
@@ -262,13 +262,13 @@ def test_metrics_have_no_label_that_a_stranger_chooses(service: Running) -> None
 
 
 def test_counts_of_a_worker_that_ended_stay_and_its_gauges_do_not(tmp_path: Path) -> None:
-    one, two = (Tallies(tmp_path, ("waits",)) for _ in range(2))
-    for tallies, asked, waits in ((one, 3, 5), (two, 1, 1)):
+    ended, two = (Tallies(tmp_path, ("waits",)) for _ in range(2))
+    for tallies, asked, waits in ((ended, 3, 5), (two, 1, 1)):
         tallies.add(("asked", "/a b"), asked)
         tallies.set(("waits",), waits)
-    for tallies in (one, two):
+    for tallies in (ended, two):
         assert tallies.sums() == ({("asked", "/a b"): 4, ("waits",): 6}, 2)
-    one.close()
+    ended.close()
     assert two.sums() == ({("asked", "/a b"): 4, ("waits",): 1}, 1)
     three = Tallies(tmp_path, ("waits",))
     three.add(("asked", "/a b"))

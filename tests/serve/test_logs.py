@@ -87,9 +87,13 @@ def test_logs_are_for_their_participant_and_hidden_tasks_stay_hidden(service: Ru
         answer = service.signed(ONE, "GET", f"{PUT}/{submission}/logs{path}")
         assert (answer.status, b"printed on" in answer.body) == (404, False)
     whole = f"{PUT}/{submission}/logs/{file['sha256']}"
-    found = service.signed(ONE, "GET", whole)
-    assert (found.status, found.body, found.headers["content-type"]) == (200, b"printed on t1", "text/plain; charset=utf-8")
-    assert found.headers["x-content-type-options"] == "nosniff"
+    log_answer = service.signed(ONE, "GET", whole)
+    assert (log_answer.status, log_answer.body, log_answer.headers["content-type"]) == (
+        200,
+        b"printed on t1",
+        "text/plain; charset=utf-8",
+    )
+    assert log_answer.headers["x-content-type-options"] == "nosniff"
     headers = sign_request(ONE, "GET", f"{service.address}{whole}", sha256(b"").digest())
     rest = service.ask("GET", whole, headers=headers | {"Range": "bytes=8-"})
     assert (rest.status, rest.body) == (206, b"on t1")
@@ -145,16 +149,16 @@ SUBMISSION = digest(b"submission")
 
 def judged(folder: Path, submission: str = SUBMISSION) -> list[dict[str, Any]]:
     """Two trials of a validator in a folder of its own, one of a hidden task, with work that was kept; their evidence."""
-    found = []
+    documents = []
     for task in ("t1", "t2"):
         record = trial(folder, submission, task, f"printed on {task}", validator=V1)
         evidence = record.evidence()
         assert evidence is not None
-        found.append(evidence.document())
+        documents.append(evidence.document())
     kept = TrialStore(folder, V1).place("m1", submission, "t1", 1) / "artifacts"
     kept.mkdir()
     (kept / "report.txt").write_text("done")
-    return found
+    return documents
 
 
 @pytest.fixture
@@ -209,17 +213,17 @@ def test_sending_logs_resumes_after_a_break(service: Running, desk: Path) -> Non
     first, second = (row["record"] for row in rows_of(desk))
     printed = [sha256(f"printed on {task}".encode()).hexdigest() for task in ("t1", "t2")]
     entries = [{"record": first, "files": {"agent/stdout.txt": printed[0]}}, {"record": second, "files": {"x.txt": printed[1]}}]
-    outcomes = said(service, entries)
+    outcomes = outcomes_of(service, entries)
     assert [(row["outcome"], row["missing"]) for row in outcomes] == [("missing", printed[:1]), ("missing", printed[1:])]
     assert service.signed(VALIDATORS[V1], "PUT", f"/v1/small/objects/{printed[0]}", b"printed on t1").status == 200
-    assert [row["outcome"] for row in said(service, entries)] == ["accepted", "missing"]
-    assert [row["outcome"] for row in said(service, entries)] == ["known", "missing"]
+    assert [row["outcome"] for row in outcomes_of(service, entries)] == ["accepted", "missing"]
+    assert [row["outcome"] for row in outcomes_of(service, entries)] == ["known", "missing"]
     (row,) = logged(service, SUBMISSION).json["trials"]
     assert [file["sha256"] for file in row["files"]] == printed[:1]
     object_file(folder_of(service), printed[0]).unlink()  # a backup without the newest objects
-    assert [row["missing"] for row in said(service, entries)] == [printed[:1], printed[1:]]
+    assert [row["missing"] for row in outcomes_of(service, entries)] == [printed[:1], printed[1:]]
     assert service.signed(VALIDATORS[V1], "PUT", f"/v1/small/objects/{printed[0]}", b"printed on t1").status == 200
-    assert said(service, entries)[0]["outcome"] == "known"
+    assert outcomes_of(service, entries)[0]["outcome"] == "known"
 
 
 def rows_of(desk: Path) -> list[dict[str, Any]]:
@@ -227,7 +231,7 @@ def rows_of(desk: Path) -> list[dict[str, Any]]:
     return [{"record": about, "files": {}} for about in sorted(records, key=lambda about: str(about["task"]))]
 
 
-def said(service: Running, entries: list[dict[str, Any]], validator: str = V1) -> list[dict[str, Any]]:
+def outcomes_of(service: Running, entries: list[dict[str, Any]], validator: str = V1) -> list[dict[str, Any]]:
     answer = service.signed(VALIDATORS[validator], "POST", LOGS, json.dumps({"logs": entries}).encode())
     assert answer.status == 200, answer
     return [LogsOutcome.model_validate(row).model_dump() for row in answer.json["logs"]]
@@ -235,15 +239,15 @@ def said(service: Running, entries: list[dict[str, Any]], validator: str = V1) -
 
 def test_logs_of_what_is_not_ones_own_are_refused(service: Running, desk: Path) -> None:
     entry, _ = rows_of(desk)
-    assert said(service, [entry])[0]["detail"] == "the ledger does not have this record"
+    assert outcomes_of(service, [entry])[0]["detail"] == "the ledger does not have this record"
     assert "Logs of 2 trials" in send(service, desk)
-    assert said(service, [entry], V2)[0]["detail"] == "the record is of another validator"
-    assert said(service, [entry])[0]["detail"] == "other logs of this record were handed over before"
+    assert outcomes_of(service, [entry], V2)[0]["detail"] == "the record is of another validator"
+    assert outcomes_of(service, [entry])[0]["detail"] == "other logs of this record were handed over before"
     changed = {"record": entry["record"] | {"outcome": "fail"}, "files": {}}
-    assert said(service, [changed])[0]["detail"] == "the ledger does not have this record"
+    assert outcomes_of(service, [changed])[0]["detail"] == "the ledger does not have this record"
     points = small_folder.record("points", validator=V1)
-    assert "only trials have logs" in said(service, [{"record": points, "files": {}}])[0]["detail"]
-    assert said(service, [{"record": {}, "files": {}}])[0]["outcome"] == "refused"
+    assert "only trials have logs" in outcomes_of(service, [{"record": points, "files": {}}])[0]["detail"]
+    assert outcomes_of(service, [{"record": {}, "files": {}}])[0]["outcome"] == "refused"
     before = listing(folder_of(service))
     for name in ("../x.txt", "/etc/x", "a//b", ".hidden", "a/./b", "A", "x\n"):
         body = json.dumps({"logs": [entry | {"files": {name: "0" * 64}}]}).encode()
@@ -304,8 +308,8 @@ def test_a_participant_lists_and_fetches_logs(service: Running, desk: Path, me: 
     damaged = object_file(folder_of(service), sha256(b"printed on t1").hexdigest())
     damaged.write_bytes(b"printed on t3")
     (place / "agent" / "stdout.txt").unlink()
-    told = run("logs", *mine, "-o", folder, code=1).stderr
-    assert "agent/stdout.txt is another file than the service lists" in " ".join(told.split())
+    printed = run("logs", *mine, "-o", folder, code=1).stderr
+    assert "agent/stdout.txt is another file than the service lists" in " ".join(printed.split())
     assert not (place / "agent" / "stdout.txt").exists()
 
 

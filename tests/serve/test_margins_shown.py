@@ -40,9 +40,9 @@ def test_a_report_and_the_terminal_say_it_with_the_range_of_missing_trials() -> 
     text = " ".join(output("settle", EXAMPLES / "season", columns=200).split())
     assert all(sentence in text for sentence in sentences)
     assert "Scores with missing trials: cobalt between 0.622 and 0.64 (1 missing)" in text
-    told = json.loads(output("explain", EXAMPLES / "season", "cobalt", "--json"))["margins"]
-    assert told[:2] == sentences
-    assert "its score is between 0.622 and 0.64." in told[2]
+    margins = json.loads(output("explain", EXAMPLES / "season", "cobalt", "--json"))["margins"]
+    assert margins[:2] == sentences
+    assert "its score is between 0.622 and 0.64." in margins[2]
     text = " ".join(output("explain", EXAMPLES / "season", "cobalt", columns=200).split())
     assert all(sentence in text for sentence in sentences)
     assert "1 of its trials is missing. Whatever the outcome, its score is between 0.622 and 0.64." in text

@@ -86,10 +86,10 @@ def resolved(schema: Any, document: Any) -> Any:
     """A schema with what it refers to in it, so that it can be used alone."""
     if isinstance(schema, dict):
         if isinstance(reference := schema.get("$ref"), str):
-            found = document
+            target = document
             for part in reference.removeprefix("#/").split("/"):
-                found = found[part]
-            return resolved(found, document)
+                target = target[part]
+            return resolved(target, document)
         return {name: resolved(value, document) for name, value in schema.items()}
     return [resolved(value, document) for value in schema] if isinstance(schema, list) else schema
 
@@ -151,8 +151,8 @@ def ask(service: Running, case: Any, *, sign: bool) -> requests.Response:
 
 def conforms(service: Running, document: Any, count: int) -> None:
     """Every operation, with input that is allowed and input that is not, for things that there are and things made up."""
-    found: list[Any] = [*schemathesis.openapi.from_dict(document).get_all_operations()]
-    for operation in found:
+    operations: list[Any] = [*schemathesis.openapi.from_dict(document).get_all_operations()]
+    for operation in operations:
         _conforms(service, operation.ok(), count)
 
 
@@ -166,7 +166,7 @@ def _conforms(service: Running, operation: Any, count: int) -> None:
         suppress_health_check=list(HealthCheck),
     )
     @given(data=st.data())
-    def one(data: st.DataObject) -> None:
+    def check_case(data: st.DataObject) -> None:
         wrong = bool(operation.path_parameters) and data.draw(st.sampled_from([False, False, True]))
         case = data.draw(operation.as_strategy(GenerationMode.NEGATIVE if wrong else GenerationMode.POSITIVE))
         if not wrong:
@@ -176,7 +176,7 @@ def _conforms(service: Running, operation: Any, count: int) -> None:
         case.validate_response(answer, checks=CHECKS)
         assert answer.status_code < 400 or answer.json()["status"] == answer.status_code
 
-    one()
+    check_case()
 
 
 def test_answers_are_as_described(service: Running, document: Any) -> None:

@@ -44,8 +44,8 @@ def season() -> Season:
 
 
 def of(season: Season, name: str) -> dict[str, object]:
-    found: dict[str, object] = json.loads(page(season, name))
-    return found
+    document: dict[str, object] = json.loads(page(season, name))
+    return document
 
 
 # Links
@@ -63,7 +63,7 @@ def test_every_link_of_every_page_of_a_service_answers(service: Running) -> None
         assert answer.status == 200, f"{address} answers {answer.status}"
         texts[address] = answer.body.decode() if answer.headers["content-type"].startswith("text/html") else ""
         if texts[address]:
-            for link in (found := PageElements(texts[address])).links + found.loads:
+            for link in (elements := PageElements(texts[address])).links + elements.loads:
                 if link == "data:,":  # an icon that asks for nothing
                     continue
                 target, anchor = urldefrag(urljoin(address, link))
@@ -118,34 +118,36 @@ def test_every_page_has_its_data_beside_it(service: Running, tmp_path: Path) -> 
 
 
 def test_the_validators_data_are_the_page_s(season: Season) -> None:
-    found, view = json.loads(page(season, "validators.json")), validators(season)
-    assert [(row["name"], row["judged"], row["of"], row["left_out"]) for row in found["validators"]] == [
+    document, view = json.loads(page(season, "validators.json")), validators(season)
+    assert [(row["name"], row["judged"], row["of"], row["left_out"]) for row in document["validators"]] == [
         (row["name"], row["done"], row["of"], row["out"]) for row in view["rows"]
     ]
-    assert [row["stake"] for row in found["validators"]] == [str(validator.stake) for validator in season.validators.values()]
+    assert [row["stake"] for row in document["validators"]] == [str(validator.stake) for validator in season.validators.values()]
     names = view["agreement"]["names"]
     cells = {
         (a, b): cell
         for a, row in zip(names, view["agreement"]["rows"], strict=True)
         for b, cell in zip(names, row["cells"], strict=True)
     }
-    for pair in found["agreement"]["pairs"]:
-        one, other = (season.called[key] for key in pair["validators"])
-        assert (cells[one, other]["same"], cells[one, other]["n"]) == (pair["same"], pair["both"])
-    assert len(found["agreement"]["pairs"]) == len(names) * (len(names) - 1) // 2
-    out = [(vote["validator"], row["participant"]) for row in found["scores"] for vote in row["validators"] if vote["excluded"]]
+    for pair in document["agreement"]["pairs"]:
+        first, other = (season.called[key] for key in pair["validators"])
+        assert (cells[first, other]["same"], cells[first, other]["n"]) == (pair["same"], pair["both"])
+    assert len(document["agreement"]["pairs"]) == len(names) * (len(names) - 1) // 2
+    out = [
+        (vote["validator"], row["participant"]) for row in document["scores"] for vote in row["validators"] if vote["excluded"]
+    ]
     assert len(out) == len(view["outliers"]) > 0
-    assert found["tasks"][0]["task"] == view["disagreed"][0]["task"]
+    assert document["tasks"][0]["task"] == view["disagreed"][0]["task"]
 
 
 def test_the_epoch_s_data_are_the_receipt_s(service: Running) -> None:
-    found, receipts = service.ask("GET", "/small/epoch.json").json, service.ask("GET", "/v1/small/epochs").json["epochs"]
-    assert [(row["epoch"], row["digest"]) for row in found["receipts"]] == [
+    document, receipts = service.ask("GET", "/small/epoch.json").json, service.ask("GET", "/v1/small/epochs").json["epochs"]
+    assert [(row["epoch"], row["digest"]) for row in document["receipts"]] == [
         (row["epoch"], row["receipt"]) for row in reversed(receipts)
     ]
-    assert found["states"]["settlement"] == found["settlement"] == service.ask("GET", "/small/board.json").json["digest"]
-    assert found["log"]["key"] == str(ledger_kit.KEY)
-    assert {row["href"] for row in found["downloads"]} <= {
+    assert document["states"]["settlement"] == document["settlement"] == service.ask("GET", "/small/board.json").json["digest"]
+    assert document["log"]["key"] == str(ledger_kit.KEY)
+    assert {row["href"] for row in document["downloads"]} <= {
         *PageElements(service.ask("GET", "/small/epoch.html").body.decode()).links
     }
     without = of(read(EXAMPLES / "season"), "epoch.json")
@@ -154,27 +156,31 @@ def test_the_epoch_s_data_are_the_receipt_s(service: Running) -> None:
 
 def test_a_bounty_s_data_are_exact(tmp_path: Path) -> None:
     verdicts = read(EXAMPLES / "verdicts")
-    found = json.loads(page(verdicts, "bounty.json"))
+    document = json.loads(page(verdicts, "bounty.json"))
     payout = verdicts.scheme.payout
     assert payout is not None
     assert (
-        int(found["deposit"])
+        int(document["deposit"])
         == payout.deposit
-        == sum(int(row["net"]) for row in found["payouts"]) + int(found["fees"]) + int(found["refund"])
+        == sum(int(row["net"]) for row in document["payouts"]) + int(document["fees"]) + int(document["refund"])
     )
-    assert [row["key"] for row in found["solutions"]] == verdicts.document["ranking"]
-    assert {row["key"]: row["paid"] for row in found["solutions"] if row["paid"] != "0"} == {
-        row["participant"]: row["net"] for row in found["payouts"] if row["net"] != "0"
+    assert [row["key"] for row in document["solutions"]] == verdicts.document["ranking"]
+    assert {row["key"]: row["paid"] for row in document["solutions"] if row["paid"] != "0"} == {
+        row["participant"]: row["net"] for row in document["payouts"] if row["net"] != "0"
     }
-    answers = next(row["answers"] for row in found["rubric"] if row["id"] == "B3")
+    answers = next(row["answers"] for row in document["rubric"] if row["id"] == "B3")
     assert [*answers.values()] == ["yes", "yes", "yes", "no"]
 
 
 def test_what_is_judged_now_is_said_by_key_and_by_time() -> None:
     state = LiveState(4, (judging("v1"), judging("v2", heard=600)), 3600, ("m9",))
-    found, view = live_document(None, state, NOW), live(None, state, NOW)
-    assert [(row["validator"], row["done"], row["silent"]) for row in found["judging"]] == [("v1", 2, False), ("v2", 2, True)]
-    assert (found["at"], found["closes_at"], found["waiting"]) == ("2026-11-02T10:00:00Z", "2026-11-02T11:00:00Z", ["m9"])
+    document, view = live_document(None, state, NOW), live(None, state, NOW)
+    assert [(row["validator"], row["done"], row["silent"]) for row in document["judging"]] == [("v1", 2, False), ("v2", 2, True)]
+    assert (document["at"], document["closes_at"], document["waiting"]) == (
+        "2026-11-02T10:00:00Z",
+        "2026-11-02T11:00:00Z",
+        ["m9"],
+    )
     assert view["closes_at"] == "11:00"
 
 
@@ -198,8 +204,8 @@ def test_live_and_start_answer_before_there_is_evidence(ledger: bool, tmp_path: 
             for ending in ("html", "json"):
                 assert service.ask("GET", f"/small/{name}.{ending}").status == 200, (name, ending)
         assert service.ask("GET", "/small/live.json").json["judging"] == []
-        told = PageElements(service.ask("GET", "/small/", headers={"Accept": "text/html"}).body.decode())
-        assert "start.html" in told.links
+        board = PageElements(service.ask("GET", "/small/", headers={"Accept": "text/html"}).body.decode())
+        assert "start.html" in board.links
 
 
 # When an epoch closes
@@ -215,8 +221,8 @@ def test_the_open_epoch_closes_when_the_operators_node_closes_it(tmp_path: Path)
 
 @pytest.mark.full
 def test_a_board_says_when_the_open_epoch_closes_and_says_it_anew_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = (datetime.now(UTC) + timedelta(days=3)).replace(microsecond=0)
-    start = told - 5 * timedelta(days=7)  # epoch 5 will be open
+    closing = (datetime.now(UTC) + timedelta(days=3)).replace(microsecond=0)
+    start = closing - 5 * timedelta(days=7)  # epoch 5 will be open
     scheme = f'[scheme]\nname = "small"\n[score]\nkind = "tests"\n[epoch]\nevery = "7d"\nstart = {instant_text(start)}\n'
     place = ledger_kit.ledger_folder(tmp_path / "small", scheme_toml=scheme)
     for epoch in (3, 4):
@@ -225,13 +231,13 @@ def test_a_board_says_when_the_open_epoch_closes_and_says_it_anew_then(tmp_path:
             settling.settle(ledger, ledger_kit.SIGNER, epoch)
     with running(place) as service:
         board = service.ask("GET", "/small/").body.decode()
-        assert f'datetime="{told:%Y-%m-%dT%H:%M:%SZ}"' in board
-        assert f"Next epoch {told.day} {told:%b %Y, %H:%M} UTC" in PageElements(board).words
+        assert f'datetime="{closing:%Y-%m-%dT%H:%M:%SZ}"' in board
+        assert f"Next epoch {closing.day} {closing:%b %Y, %H:%M} UTC" in PageElements(board).words
         assert "Next epoch" not in PageElements(service.ask("GET", "/small/epoch-3/").body.decode()).words
         served = service.site.competition("small")
         kept = served.cached_page("index.html", None, {})
         assert kept is not None
-        monkeypatch.setattr(site, "now", lambda: told)
+        monkeypatch.setattr(site, "now", lambda: closing)
         assert served.cached_page("index.html", None, {}) is None, "what was drawn for the epoch before says a time that is over"
     assert "Next epoch" not in PageElements(page(replace(read(place)), "index.html").decode()).words, (
         "a report does not know the time"

@@ -27,10 +27,10 @@ def test_the_board_and_the_validators_page_tell_of_an_audit(tmp_path: Path) -> N
     audit_log.append(place / audit_log.AUDITS, "example.org/small/audits", ledger_kit.SIGNER, auditing.statement_of(predicate))
     season = read(place)
     judged = sum(row["validator"] == ledger_kit.V1 for row in predicate["judged"])
-    said = [
+    sentences = [
         f"Audited at 5 % risk: {len(predicate['judged'])} of 120 trials judged again; the outcome is confirmed.",
         f"val-1 was wrong in 1 of {judged} trials of its own that were judged again.",
     ]
-    assert list(audited(season)) == said
-    assert [note for note in board(season)["notes"] if note in said] == said
-    assert validators(season)["audited"] == said
+    assert list(audited(season)) == sentences
+    assert [note for note in board(season)["notes"] if note in sentences] == sentences
+    assert validators(season)["audited"] == sentences

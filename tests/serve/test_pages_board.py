@@ -47,7 +47,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Season:
 def names_on(page: bytes) -> list[str]:
     """The keys of participants in the order of a page's ranking."""
     body = page.decode().partition("<tbody")[2].partition("</tbody>")[0]
-    return [found[1] for found in re.finditer(r'<th [^>]*class="c-who"><a href="participant-([^"]+)\.html"', body)]
+    return [match[1] for match in re.finditer(r'<th [^>]*class="c-who"><a href="participant-([^"]+)\.html"', body)]
 
 
 @pytest.mark.full
@@ -66,8 +66,8 @@ def test_a_long_board_is_quick_to_load(many: Season) -> None:
 @pytest.mark.full
 def test_the_pages_of_a_board_are_its_ranking_and_its_tables_stay_whole(many: Season) -> None:
     numbered = ["index.html", *(name for name in pages.names(many) if name.startswith("board-"))]
-    found = [key for name in numbered for key in names_on(pages.page(many, name))]
-    assert found == many.document["ranking"]
+    keys = [key for name in numbered for key in names_on(pages.page(many, name))]
+    assert keys == many.document["ranking"]
     rows = [*csv.DictReader(pages.page(many, "board.csv").decode().splitlines())]
     assert [row["participant"] for row in rows] == many.document["ranking"]
     for name in ("board-1.html", "board-17.html", "board-02.html", "board-.html", "board-99999999.html"):
@@ -180,8 +180,8 @@ def test_every_epoch_has_its_pages_and_a_way_to_the_others(tmp_path: Path) -> No
     assert 'href="../index.html"' in first
     assert "epoch 3" in first
     assert (site / "epoch-4" / "board.json").read_bytes() == pages.page(read(folder, 4), "board.json")
-    said = refused("report", str(folder), "-o", str(tmp_path / "board.html"), "--all-epochs")
-    assert "name a folder for --out" in said
+    message = refused("report", str(folder), "-o", str(tmp_path / "board.html"), "--all-epochs")
+    assert "name a folder for --out" in message
     report.write_folder(read(folder), site)
     assert not (site / "epoch-3").exists()
     served = ServedCompetition(folder)
@@ -203,13 +203,13 @@ def test_a_slider_of_hundreds_of_epochs_has_few_steps(tmp_path: Path) -> None:
     assert steps(season) is None
     now = season.settlement.epoch
     long = replace(season, others={epoch: f"../epoch-{epoch}/" for epoch in range(400) if epoch != now})
-    found = steps(long)
-    assert found is not None
-    numbers = [step["n"] for step in found["epochs"]]
+    slider = steps(long)
+    assert slider is not None
+    numbers = [step["n"] for step in slider["epochs"]]
     assert numbers == sorted(numbers)
     assert len(numbers) <= STEPS + 2
     assert {0, now - 1, now, now + 1, 399} <= {*numbers}
-    assert (found["before"]["n"], found["after"]["n"]) == (now - 1, now + 1)
+    assert (slider["before"]["n"], slider["after"]["n"]) == (now - 1, now + 1)
 
 
 def test_a_board_of_payouts_says_what_the_bounty_s_page_says() -> None:

@@ -112,11 +112,11 @@ def test_a_bounty_names_its_contract_and_what_was_sent_and_no_secret_of_publish_
     about = {"subject": "epoch 3", "plan": "sha256:p", "attempt": 1}
     journal.add(about | {"state": "planned", "raw": "SECRET", "at": "2026-11-02T10:00:00Z"})
     journal.add(about | {"state": "confirmed", "block": 77, "hash": "0xfeed", "what": "WORDS", "at": "2026-11-02T10:01:00Z"})
-    found = page(read(folder), "bounty.html").decode()
-    text = PageElements(found).words
+    markup = page(read(folder), "bounty.html").decode()
+    text = PageElements(markup).words
     assert address in text
     assert "epoch 3 77 2026-11-02T10:01:00Z on the chain 0xfeed" in text
-    assert not re.search("node.example|SECRET|WORDS", found)
+    assert not re.search("node.example|SECRET|WORDS", markup)
     with (folder / "published" / "sepolia.jsonl").open("a") as file:
         file.write('{"previous":"forged"}\n')
     assert "Its journal cannot be read." in words(read(folder), "bounty.html")

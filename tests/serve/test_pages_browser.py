@@ -259,9 +259,9 @@ def test_a_board_counts_down_to_the_next_epoch(
     for script in (True, False):
         with visiting(browser, PagesOfSeason(served), script=script) as visit:
             visit.open("index.html")
-            told = visit.page.locator("time[data-until]").inner_text()
+            countdown = visit.page.locator("time[data-until]").inner_text()
             assert re.fullmatch(
-                r"in (\d+ d \d+ h|\d+ h \d+ min|\d+ min \d\d s)" if script else r"\d+ \w{3} \d{4}, 00:00 UTC", told
+                r"in (\d+ d \d+ h|\d+ h \d+ min|\d+ min \d\d s)" if script else r"\d+ \w{3} \d{4}, 00:00 UTC", countdown
             )
             assert not script or visit.page.evaluate("() => window.shifted") == 0
             assert visit.wrong == []

@@ -123,9 +123,9 @@ def test_a_task_s_separation_is_that_of_the_scores_that_count(season: Season) ->
     rates = [
         [half_even(table.counted[name][key][0] * NANO, table.counted[name][key][1]) for name in table.names] for key in ranking
     ]
-    found = dict(zip(table.names, separation(rates), strict=True))
-    assert table.separations == found
-    for name, value in found.items():
+    separations = dict(zip(table.names, separation(rates), strict=True))
+    assert table.separations == separations
+    for name, value in separations.items():
         view = task(season, name)["separates"]
         assert (view["r"] == "–") == (value is None)
         assert len(view["dots"]) == len(ranking)
@@ -155,9 +155,9 @@ def test_durations_come_from_kept_trials_of_what_is_handed_in_now(tmp_path: Path
     kept(folder, "error", "1", validator="v3", trial=2)
     kept(folder, "pass", "5000", validator="v4", submission="s0")
     kept(folder, "pass", "5000", validator="v4", epoch=4)  # an epoch that is still open
-    found = task(read(folder), "t1")["durations"]
-    assert found["count"] == 3
-    assert [(row["outcome"], row["count"], row["numbers"]) for row in found["rows"]] == [
+    durations = task(read(folder), "t1")["durations"]
+    assert durations["count"] == 3
+    assert [(row["outcome"], row["count"], row["numbers"]) for row in durations["rows"]] == [
         ("pass", 2, ["12 s", "41 s", "1 min 10 s"]),
         ("timeout", 1, ["10 min", "10 min", "10 min"]),
     ]
@@ -170,9 +170,9 @@ def test_durations_come_from_kept_trials_of_what_is_handed_in_now(tmp_path: Path
 
 @pytest.mark.parametrize("kind", ["rubric", "points", "given", "workflow"])
 def test_a_season_without_a_task_set_has_no_pages_of_tasks(kind: str, tmp_path: Path) -> None:
-    found = read(small_folder.make(tmp_path / "small", kind, tasks_txt=None))
-    assert not [name for name in names(found) if name.startswith("task")]
-    assert "tasks.html" not in page(found, "index.html").decode()
+    season = read(small_folder.make(tmp_path / "small", kind, tasks_txt=None))
+    assert not [name for name in names(season) if name.startswith("task")]
+    assert "tasks.html" not in page(season, "index.html").decode()
 
 
 def test_hostile_names_of_tasks_and_people_are_text(tmp_path: Path) -> None:
@@ -185,14 +185,14 @@ def test_hostile_names_of_tasks_and_people_are_text(tmp_path: Path) -> None:
             for name in ("../<i>", HOSTILE)
         ]
     )
-    made = small_folder.make(tmp_path / "s", participants_csv=people, evidence=evidence, tasks_txt=f"../<i>\n{HOSTILE}\n")
-    found = read(made)
-    report.write_folder(found, tmp_path / "site")
+    folder = small_folder.make(tmp_path / "s", participants_csv=people, evidence=evidence, tasks_txt=f"../<i>\n{HOSTILE}\n")
+    season = read(folder)
+    report.write_folder(season, tmp_path / "site")
     standing_alone(tmp_path / "site")
-    task_pages = [name for name in names(found) if name.startswith("task-") and name.endswith(".html")]
+    task_pages = [name for name in names(season) if name.startswith("task-") and name.endswith(".html")]
     assert len(task_pages) == 2
-    assert all(HOSTILE in words(found, name) for name in task_pages)
-    assert task(found, HOSTILE)["command"] == f"assay tasks check 'tasks/{HOSTILE}'"  # a name in a command to paste is quoted
+    assert all(HOSTILE in words(season, name) for name in task_pages)
+    assert task(season, HOSTILE)["command"] == f"assay tasks check 'tasks/{HOSTILE}'"  # a name in a command to paste is quoted
     assert not [path for path in tmp_path.iterdir() if path.name not in ("s", "site")]
 
 
@@ -207,8 +207,8 @@ def settled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     early = [record for record in ledger_kit.records(epoch=3) if (record["validator"], record["participant"]) != (third, "m2")]
     late = ledger_kit.records(epoch=4, validators=[third])
     outcomes = {(first, "m2"): "fail", (second, "m2"): "pass", (third, "m2"): "pass"}
-    for number, found in ((3, early), (4, [one for one in late if one["participant"] == "m2"])):
-        seen = [one | {"outcome": outcomes.get((one["validator"], one["participant"]), "pass")} for one in found]
+    for number, records in ((3, early), (4, [record for record in late if record["participant"] == "m2"])):
+        seen = [record | {"outcome": outcomes.get((record["validator"], record["participant"]), "pass")} for record in records]
         ledger_kit.add(folder, seen)
         with ledger_kit.opened(folder) as ledger:
             settling.settle(ledger, ledger_kit.SIGNER, number)
@@ -278,13 +278,13 @@ def test_an_epoch_shows_the_difference_that_verify_finds(settled: Path, tmp_path
         bundle.export(ledger, 4, tmp_path / "epoch-4")
     file = tmp_path / "epoch-4" / "settlement.json"
     document = json.loads(file.read_text())
-    expected, found = (int(example["same"] + example[name]) for name in ("expected", "found"))
+    expected, wrong = (int(example["same"] + example[name]) for name in ("expected", "found"))
     assert document["weights"][1]["u16"] == expected
-    document["weights"][1]["u16"] = found
+    document["weights"][1]["u16"] = wrong
     file.write_text(json.dumps(document))
-    said = refused("verify", tmp_path / "epoch-4", "--key", str(ledger_kit.KEY), code=1)
-    assert f"{example['key']}: {example['where']} differs (expected {expected}, found {found})" in said
-    assert said.startswith(next(name for name, state in example["stages"] if state == "no"))
+    message = refused("verify", tmp_path / "epoch-4", "--key", str(ledger_kit.KEY), code=1)
+    assert f"{example['key']}: {example['where']} differs (expected {expected}, found {wrong})" in message
+    assert message.startswith(next(name for name, state in example["stages"] if state == "no"))
     text = words(season, "epoch.html")
     assert "nothing was found here" in text
     assert f"assay verify epoch-4 \\ --key {ledger_kit.KEY}" in text
@@ -343,8 +343,8 @@ def test_what_is_left_is_guessed_from_how_it_went(tmp_path: Path) -> None:
         "late": (judging("v1", done=7, began=92, heard=85), "any moment"),  # 7 in 7 s, the last one would be long done
         "unknown": (judging("v1", total=0, done=0), "not known"),
     }
-    for found, expected in rows.values():
-        (run,) = live(season, LiveState(4, (found,), None, ()), NOW)["runs"]
+    for heartbeat, expected in rows.values():
+        (run,) = live(season, LiveState(4, (heartbeat,), None, ()), NOW)["runs"]
         assert run["eta"] == expected
         assert not run["silent"]
 
@@ -377,12 +377,12 @@ def test_the_live_page_shows_what_came_last(tmp_path: Path) -> None:
     key = "<i>x</i>"
     came = Finished("v9", key, "t2", HOSTILE, NOW - timedelta(seconds=70))
     state = LiveState(4, (judging(key, HOSTILE),), None, (key,), (came,))
-    made = live_page(season.scheme, season, state, "events", NOW).decode()
-    shown = PageElements(made)
+    markup = live_page(season.scheme, season, state, "events", NOW).decode()
+    shown = PageElements(markup)
     assert (shown.words.count(key), shown.words.count(HOSTILE)) == (3, 2)
     assert "1 min 10 s ago" in shown.words
     assert shown.inline == []
-    assert 'data-events="events"' in made
+    assert 'data-events="events"' in markup
     assert "Live" in shown.words
     nothing = PageElements(live_page(season.scheme, None, LiveState(1, (), None, ()), "events", NOW).decode())
     for sentence in ("Nothing is judged now.", "Nothing waits", "No result has come yet.", "when the operator settles it"):
@@ -423,8 +423,8 @@ def test_every_command_to_paste_is_one_that_assay_has(kind: str, tmp_path: Path)
 def test_a_service_s_page_is_filled_in_with_its_address_and_the_log_s_key(settled: Path, tmp_path: Path) -> None:
     address = "https://assay.example.org/small"
     season = read(settled)
-    made = start_page(settled, season, address).decode()
-    shown = PageElements(made)
+    markup = start_page(settled, season, address).decode()
+    shown = PageElements(markup)
     assert f"assay submit --url {address} \\ --key my-key my-agent/" in shown.words
     assert f"assay node validator my-copy \\ --url {address} --key val-1" in shown.words
     assert f"assay verify epoch-4 \\ --key {ledger_kit.KEY}" in shown.words
@@ -436,7 +436,7 @@ def test_a_service_s_page_is_filled_in_with_its_address_and_the_log_s_key(settle
     assert {"https://assay.example.org/v1/small/epochs/4/bundle", f"{address}/log/checkpoint"} <= set(proof.links)
     assert "curl" not in PageElements(page(season, "epoch.html").decode()).words
     assert shown.inline == []
-    assert page(replace(season, address=address), "start.html").decode() == made
+    assert page(replace(season, address=address), "start.html").decode() == markup
     offline = page(season, "start.html").decode()
     assert "--url" not in offline
     assert "assay node" not in offline

@@ -40,18 +40,18 @@ def sentences(page: bytes) -> list[str]:
     """What the sections beside and above the drawings say: the answer, the next place, the decay."""
     text = page.decode()
     parts = re.findall(r'<section aria-labelledby="h-(?:why|beat|decay)".*?</section>', text, re.DOTALL)
-    said = [words for part in parts for words in re.findall(r"<p(?: [^>]*)?>(.*?)</p>", part, re.DOTALL)]
-    return [html.unescape(re.sub(r"<[^>]+>", "", words)).strip() for words in said]
+    paragraphs = [words for part in parts for words in re.findall(r"<p(?: [^>]*)?>(.*?)</p>", part, re.DOTALL)]
+    return [html.unescape(re.sub(r"<[^>]+>", "", words)).strip() for words in paragraphs]
 
 
-def told(season: Season) -> None:
+def check_sentences(season: Season) -> None:
     """Every sentence of each participant's page is the story's, and its waterfall ends at its weight."""
     for key in season.participants:
         story, view = season.story(key), participant(season, key)
         known = {story.summary, *(sentence for chapter in story.chapters for sentence in chapter.text)}
-        said = sentences(pages.page(season, participant_page(key)))
-        assert story.status != "agreed" or {story.summary, story["next-place"].text[0]} <= {*said}
-        for sentence in said:
+        shown = sentences(pages.page(season, participant_page(key)))
+        assert story.status != "agreed" or {story.summary, story["next-place"].text[0]} <= {*shown}
+        for sentence in shown:
             assert sentence in known, f"{key}: {sentence!r}"
         if season.document["weights"] and story.status == "agreed":
             adds_up(season, key, view["steps"])
@@ -70,13 +70,13 @@ def adds_up(season: Season, key: str, steps: list[dict[str, Any]]) -> None:
 
 @pytest.mark.parametrize("folder", folders(), ids=lambda folder: str(folder.relative_to(EXAMPLES)))
 def test_every_sentence_is_the_engine_s(folder: Path) -> None:
-    told(read(folder))
+    check_sentences(read(folder))
 
 
 @pytest.mark.parametrize("preset", sorted(presets()))
 def test_every_sentence_is_the_engine_s_for_a_preset(preset: str, tmp_path: Path) -> None:
     output("init", "--preset", preset, str(tmp_path / "made"))
-    told(read(next(file.parent for file in sorted((tmp_path / "made").rglob("scheme.toml")))))
+    check_sentences(read(next(file.parent for file in sorted((tmp_path / "made").rglob("scheme.toml")))))
 
 
 @pytest.mark.sampled(6)
@@ -93,7 +93,7 @@ def test_every_sentence_is_the_engine_s_under_every_strategy_cap_and_tie(strateg
         ]
     )
     people = "key,uid,submission\n" + "".join(f"{key},{'' if key == 'm3' else key[1:]},s-{key}\n" for key in outcomes)
-    told(
+    check_sentences(
         read(
             small_folder.make(
                 tmp_path / "small", scheme_toml=small_folder.SCHEME + rules, participants_csv=people, evidence=evidence
@@ -183,14 +183,14 @@ def test_a_large_table_is_grouped_and_its_groups_are_right(tmp_path: Path) -> No
         ]
     )
     validators = "key,stake\n" + "".join(f"{judge},{100 + number}\n" for number, judge in enumerate(judges))
-    made = small_folder.make(
+    folder = small_folder.make(
         tmp_path / "large",
         participants_csv="key,uid,submission\nm1,1,s1\n",
         validators_csv=validators,
         tasks_txt="\n".join(tasks) + "\n",
         evidence=evidence,
     )
-    season = read(made)
+    season = read(folder)
     view = matrix(season, "m1")
     assert view is not None
     assert view["narrow"]
@@ -215,7 +215,7 @@ def test_a_deposit_in_a_token_is_never_called_ether(tmp_path: Path) -> None:
     token = "0x5fbdb2315678afecb367f032d93f642f64180aa3"
     (folder / "publish.toml").write_text(f'[targets.escrow]\nkind = "evm"\ntoken = "{token}"\n')
     season = read(folder)
-    told(season)
+    check_sentences(season)
     for name in ("index.html", "bounty.html", *season.by_page):
         text = pages.page(season, name).decode()
         assert "ether" not in re.sub("whether|together", "", text), name

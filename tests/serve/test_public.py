@@ -29,10 +29,10 @@ def seasoned(place: Path) -> None:
     """Two settled epochs, and evidence of a third that is open."""
     ledger_kit.ledger_folder(place)
     for epoch in (3, 4, 5):
-        found = ledger_kit.records(epoch=epoch)
+        records = ledger_kit.records(epoch=epoch)
         if epoch > 3:
-            found[0]["outcome"] = "fail"
-        ledger_kit.add(place, found)
+            records[0]["outcome"] = "fail"
+        ledger_kit.add(place, records)
         if epoch < 5:
             with ledger_kit.opened(place) as ledger:
                 settling.settle(ledger, ledger_kit.SIGNER, epoch)
@@ -61,11 +61,11 @@ def test_the_list_of_competitions_says_what_is_open_and_settled(service: Running
         "origin": ledger_kit.ORIGIN,
         "vkey": str(ledger_kit.KEY),
     }
-    one = service.ask("GET", "/v1/small").json
-    assert one.items() >= row.items()
+    competition = service.ask("GET", "/v1/small").json
+    assert competition.items() >= row.items()
     scheme = service.site.competition("small").scheme
-    assert (one["digest"], one["scheme"]) == (scheme.digest, scheme.document())
-    assert (one["participants"], one["validators"], one["tasks"]) == (2, 3, 2)
+    assert (competition["digest"], competition["scheme"]) == (scheme.digest, scheme.document())
+    assert (competition["participants"], competition["validators"], competition["tasks"]) == (2, 3, 2)
 
 
 def test_every_number_is_the_ledger_s(service: Running) -> None:
@@ -82,9 +82,9 @@ def test_every_number_is_the_ledger_s(service: Running) -> None:
             assert (row["share"], row["u16"]) == (weights[row["participant"]]["share"], weights[row["participant"]]["u16"])
             assert row["low"] < float(row["score"]) <= 1
         for key in ("m1", "m2"):
-            told = json.loads(output("explain", folder, key, "--epoch", str(epoch), "--json"))
-            del told["margins"]  # a service computes them later, and has them beside the board
-            assert service.ask("GET", f"{place}/participants/{key}").body == canonical(told)
+            story = json.loads(output("explain", folder, key, "--epoch", str(epoch), "--json"))
+            del story["margins"]  # a service computes them later, and has them beside the board
+            assert service.ask("GET", f"{place}/participants/{key}").body == canonical(story)
             own = output("receipt", folder, str(epoch), "--for", key)
             assert service.ask("GET", f"{place}/participants/{key}/proof").body == own.encode()
         rows = [*csv.DictReader(io.StringIO(service.ask("GET", f"{place}/weights.csv").body.decode()))]
@@ -100,27 +100,27 @@ def test_every_number_is_the_ledger_s(service: Running) -> None:
 
 def test_records_come_in_pages_as_the_command_lists_them(service: Running) -> None:
     lines = output("evidence", "list", str(folder_of(service)), "--epoch", "4", "--json").splitlines()
-    found, address = [], f"{EPOCHS}/4/records?limit=5"
+    records, address = [], f"{EPOCHS}/4/records?limit=5"
     while address:
         page = service.ask("GET", address)
         assert (f"<{page.json['next']}>" in page.headers.get("link", "<None>")) or page.json["next"] is None
-        found += page.json["records"]
+        records += page.json["records"]
         address = page.json["next"]
         assert len(page.json["records"]) <= 5
-    assert found == [json.loads(line) for line in lines]
-    assert len(found) == 12
+    assert records == [json.loads(line) for line in lines]
+    assert len(records) == 12
 
 
 @pytest.mark.parametrize(("name", "key"), [("participants", "key"), ("validators", "key"), ("epochs", "epoch")])
 def test_lists_come_in_pages(service: Running, name: str, key: str) -> None:
     whole = service.ask("GET", f"/v1/small/{name}").json[name]
-    found, address = [], f"/v1/small/{name}?limit=1"
+    rows, address = [], f"/v1/small/{name}?limit=1"
     while address:
         page = service.ask("GET", address).json
         assert len(page[name]) == 1
-        found += page[name]
+        rows += page[name]
         address = page["next"]
-    assert [row[key] for row in found] == [row[key] for row in whole]
+    assert [row[key] for row in rows] == [row[key] for row in whole]
     assert len(whole) > 1
 
 

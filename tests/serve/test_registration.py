@@ -28,8 +28,8 @@ def service(tmp_path: Path) -> Iterator[Running]:
         yield started
 
 
-def register(service: Running, key: PrivateKey, **said: str) -> Answer:
-    return service.signed(key, "POST", "/v1/small/participants", json.dumps(said).encode())
+def register(service: Running, key: PrivateKey, **fields: str) -> Answer:
+    return service.signed(key, "POST", "/v1/small/participants", json.dumps(fields).encode())
 
 
 def invited(service: Running, participant: str | None = None, *, uses: int = 1, days: int = 1, everybody: bool = False) -> str:
@@ -92,14 +92,14 @@ def test_a_registry_of_a_chain_takes_nobody_new(service: Running) -> None:
 
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
-    "said",
+    "fields",
     [{"name": "a\x1bb"}, {"address": "0x12"}, {"name": "x" * 257}, {"codes": "x"}],
     ids=["control", "address", "long", "field"],
 )
-def test_a_registration_that_cannot_be_written_uses_no_invitation(service: Running, said: dict[str, str]) -> None:
+def test_a_registration_that_cannot_be_written_uses_no_invitation(service: Running, fields: dict[str, str]) -> None:
     code = invited(service)
     before = state(service)
-    assert register(service, STRANGER, code=code, **said).status == 400
+    assert register(service, STRANGER, code=code, **fields).status == 400
     assert state(service) == before
     invitation = notebook(service).invitation(code_digest(code))
     assert invitation is not None
@@ -130,7 +130,7 @@ def test_a_participant_changes_its_name_and_the_next_board_has_it(service: Runni
     assert "Änne" in board(2)
     after = state(service)
     assert register(service, ONE, name="Änne").json["renamed"] is False
-    for said, sentence in {
+    for name, sentence in {
         "ÄNNE": "is the name of another participant",
         "A\u0308nne": "is the name of another participant",
         "m1": "is the name of another participant",
@@ -139,7 +139,7 @@ def test_a_participant_changes_its_name_and_the_next_board_has_it(service: Runni
         "=1+1": "begins like a formula",
         "a\x1bb": "name: ",
     }.items():
-        refused = register(service, TWO, name=said)
+        refused = register(service, TWO, name=name)
         assert (refused.status, sentence in f"{refused.json.get('where')}: {refused.json['detail']}") == (400, True), refused
     assert state(service) == after
     assert register(service, ONE, name="änne").json["renamed"]  # no other's

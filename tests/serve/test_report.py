@@ -200,9 +200,9 @@ def test_a_ledger_s_report_has_the_receipt_and_every_epoch(tmp_path: Path) -> No
 
 def test_a_season_from_sums_tells_what_one_from_records_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = ledger_kit.ledger_folder(tmp_path / "small")
-    found = ledger_kit.records()
-    found[0]["outcome"] = "fail"
-    ledger_kit.add(folder, found)
+    records = ledger_kit.records()
+    records[0]["outcome"] = "fail"
+    ledger_kit.add(folder, records)
     settle(folder, 3)
     by_records = dict(drawn.pages(read(folder)))
     monkeypatch.setattr("assay.ledger.eligible.MANY", 0)
@@ -301,8 +301,8 @@ def test_a_file_has_every_row_of_a_long_board(tmp_path: Path) -> None:
 
 
 def test_the_command_says_where_to_look(tmp_path: Path) -> None:
-    said = output("report", str(EXAMPLES / "season"), "-o", str(tmp_path / "site"), "--json")
-    assert json.loads(said)["start"] == str(tmp_path / "site" / "index.html")
+    printed = output("report", str(EXAMPLES / "season"), "-o", str(tmp_path / "site"), "--json")
+    assert json.loads(printed)["start"] == str(tmp_path / "site" / "index.html")
     assert (tmp_path / "site" / "index.html").is_file()
 
 

@@ -37,9 +37,11 @@ def files(service: Running, place: Path, **changes: Any) -> list[Path]:
     folder = service.site.competition("small").folder
     place.mkdir()
     written = []
-    for number, made in enumerate(ledger_kit.batches(folder, [*ledger_kit.records(), *ledger_kit.records(epoch=4, **changes)])):
-        written.append(place / f"{number}-{made.statement.validator[:8]}-{made.statement.epoch}.batch")
-        written[-1].write_bytes(made.data)
+    for number, new_batch in enumerate(
+        ledger_kit.batches(folder, [*ledger_kit.records(), *ledger_kit.records(epoch=4, **changes)])
+    ):
+        written.append(place / f"{number}-{new_batch.statement.validator[:8]}-{new_batch.statement.epoch}.batch")
+        written[-1].write_bytes(new_batch.data)
     return written
 
 
@@ -67,17 +69,17 @@ def test_what_contradicts_earlier_evidence_is_named(service: Running, key: str, 
 
 
 def test_batches_are_accepted_and_refused_one_by_one(service: Running, key: str, tmp_path: Path) -> None:
-    found = files(service, tmp_path / "batches", trial=2)
-    mine = [file for file in found if V1[:8] in file.name]
+    paths = files(service, tmp_path / "batches", trial=2)
+    mine = [file for file in paths if V1[:8] in file.name]
     address = f"{service.address}/small"
-    said = output("evidence", "send", address, *mine, "--key", key)
-    assert said.splitlines() == [
+    printed = output("evidence", "send", address, *mine, "--key", key)
+    assert printed.splitlines() == [
         *(f"{file}: 4 new, 0 known" for file in mine),
         "8 records accepted by the service, in 2 batches.",
     ]
     assert stored(service) == 8
     (tmp_path / "evidence.jsonl").write_text("{}\n")
-    mixed = [tmp_path / "evidence.jsonl", mine[0], found[1], tmp_path / "missing.batch"]
+    mixed = [tmp_path / "evidence.jsonl", mine[0], paths[1], tmp_path / "missing.batch"]
     again = run("evidence", "send", address, *mixed, "--key", key, "--json", code=2, columns=10_000)
     assert json.loads(again.stdout) == {
         "sent": [{"file": str(mine[0]), "new": 0, "known": 4, "conflicting": 0}],

@@ -34,9 +34,9 @@ def served(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str],
     assert process.stdout is not None
     try:
         line = process.stdout.readline()
-        found = re.search(r"http://127\.0\.0\.1:(\d+)/small/", line)
-        assert found, (line, process.stderr.read() if process.stderr and not line else "")
-        yield process, int(found[1])
+        match = re.search(r"http://127\.0\.0\.1:(\d+)/small/", line)
+        assert match, (line, process.stderr.read() if process.stderr and not line else "")
+        yield process, int(match[1])
     finally:
         process.terminate()
         process.communicate()
@@ -67,8 +67,8 @@ def outcome(port: int, key: PrivateKey, body: bytes) -> tuple[int, bytes]:
 
 def children(pid: int) -> list[int]:
     """The processes that a process has started."""
-    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
-    return [int(word) for word in found.stdout.split()]
+    pgrep = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
+    return [int(word) for word in pgrep.stdout.split()]
 
 
 def serving(pid: int) -> list[int]:
@@ -125,10 +125,10 @@ def test_a_killed_worker_loses_nothing_that_was_acknowledged_or_counted(
                 status, body = outcome(port, ledger_kit.VALIDATORS[batch.statement.validator], batch.data)
                 assert status == 200, body
                 acknowledged += len(batch.records)
-                found = counted(port)
-                assert found["http_requests_total"] == number + 1, "whichever worker is asked, before and after they were killed"
+                counts = counted(port)
+                assert counts["http_requests_total"] == number + 1, "whichever worker is asked, before and after they were killed"
                 if number == 3:
-                    assert found["event_listeners"] == 1
+                    assert counts["event_listeners"] == 1
                     workers = serving(process.pid)
                     assert len(workers) == 2
                     for worker in workers:
@@ -153,32 +153,32 @@ def test_two_hosts_with_copies_of_the_folder_share_one_database(
 ) -> None:
     monkeypatch.setenv("ASSAY_KEYS", str(tmp_path / "keys"))
     keys.save("log", ledger_kit.SIGNER)
-    one = ledger_kit.ledger_folder(tmp_path / "one" / "small", database=postgresql.database())
-    two = Path(shutil.copytree(one, tmp_path / "two" / "small"))
-    batches = [batch for epoch in (3, 4) for batch in ledger_kit.batches(one, ledger_kit.records(epoch=epoch))]
+    original = ledger_kit.ledger_folder(tmp_path / "one" / "small", database=postgresql.database())
+    two = Path(shutil.copytree(original, tmp_path / "two" / "small"))
+    batches = [batch for epoch in (3, 4) for batch in ledger_kit.batches(original, ledger_kit.records(epoch=epoch))]
 
     def send_all(port: int) -> list[bytes]:
         answers = [outcome(port, ledger_kit.VALIDATORS[batch.statement.validator], batch.data) for batch in batches]
         assert {status for status, _ in answers} == {200}, answers
         return [body for _, body in answers]
 
-    with served(one) as (_, here), served(two) as (_, there), ThreadPoolExecutor(4) as pool:
+    with served(original) as (_, here), served(two) as (_, there), ThreadPoolExecutor(4) as pool:
         answers = [*pool.map(send_all, (here, there, here, there))]
         for several in zip(*answers, strict=True):
             assert [body.count(b'"accepted"') for body in several].count(1) == 1
-    for folder in (one, two):
+    for folder in (original, two):
         with ledger_kit.opened(folder) as ledger, ledger.store.reading() as view:
             assert view.count() == sum(len(batch.records) for batch in batches)
             assert len({record.digest for record in view.records()}) == view.count()
 
     with ThreadPoolExecutor(2) as pool:  # the log has one sequence, whoever settles
         commands = [
-            [sys.executable, "-m", "assay", "settle", str(folder), "--epoch", "3", "--key", "log"] for folder in (one, two)
+            [sys.executable, "-m", "assay", "settle", str(folder), "--epoch", "3", "--key", "log"] for folder in (original, two)
         ]
         ended = list(pool.map(lambda command: subprocess.run(command, capture_output=True, text=True, check=False), commands))
     assert [done.returncode for done in ended] == [0, 0], ended
     checkpoints = set()
-    for folder in (one, two):
+    for folder in (original, two):
         with ledger_kit.opened(folder) as ledger, ledger.store.reading() as view:
             assert [receipt.epoch for receipt in view.receipts()] == [3]
             ledger.bring_up()
@@ -200,8 +200,8 @@ def test_wrong_options_are_refused(tmp_path: Path, options: list[str], message: 
     folder = ledger_kit.ledger_folder(tmp_path / "small")
     command = [sys.executable, "-m", "assay", "serve", str(folder), "--port", "0", *options]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    told = " ".join(ended.stderr.split())
-    assert (ended.returncode, message in told, "Traceback" in told) == (2, True, False), told
+    printed = " ".join(ended.stderr.split())
+    assert (ended.returncode, message in printed, "Traceback" in printed) == (2, True, False), printed
 
 
 def test_a_scheme_file_is_told_from_a_subnet_file(tmp_path: Path) -> None:

@@ -116,8 +116,8 @@ def test_a_nonce_is_remembered_by_another_process(service: Running) -> None:
     assert service.ask("POST", EVIDENCE, body, headers).status == 200
     with running(served.folder) as other:
         other.site.addresses[:] = service.site.addresses
-        told = headers | {"Host": f"127.0.0.1:{service.port}"}
-        assert other.ask("POST", EVIDENCE, body, told).status == 409
+        other_headers = headers | {"Host": f"127.0.0.1:{service.port}"}
+        assert other.ask("POST", EVIDENCE, body, other_headers).status == 409
 
 
 def test_a_copy_is_refused_also_if_the_nonces_were_removed(service: Running) -> None:
@@ -260,8 +260,8 @@ def test_a_heartbeat_is_kept_for_everybody(service: Running) -> None:
     body = json.dumps({"judging": [{"participant": person, "task": task} for person, task in rows]}).encode()
     assert service.signed(key, "POST", "/v1/small/heartbeat", body).status == 204
     (beat,) = notebook.heartbeats()
-    told = [(row["participant"], row["task"]) for row in beat.judging]
-    assert told == [("m1", ""), ("m1", "t1"), ("m1", ""), ("m1", "x" * 256)], "hidden tasks count; strangers do not"
+    cells = [(row["participant"], row["task"]) for row in beat.judging]
+    assert cells == [("m1", ""), ("m1", "t1"), ("m1", ""), ("m1", "x" * 256)], "hidden tasks count; strangers do not"
     for wrong in (b"", b"[]", b'{"judging":[{"task":"t1"}]}', b'{"judging":{}}', b'{"judging":' + b"[" * 10_000):
         assert service.signed(key, "POST", "/v1/small/heartbeat", wrong).status == 400
     for turned in ("\\u202e", "\\u0000"):

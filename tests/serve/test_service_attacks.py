@@ -64,8 +64,8 @@ def first_batch(service: Running, epoch: int = 3) -> tuple[PrivateKey, Batch]:
     return ledger_kit.VALIDATORS[batch.statement.validator], batch
 
 
-def registered(service: Running, key: PrivateKey, **said: str) -> Answer:
-    return service.signed(key, "POST", PARTICIPANTS, json.dumps(said).encode())
+def registered(service: Running, key: PrivateKey, **fields: str) -> Answer:
+    return service.signed(key, "POST", PARTICIPANTS, json.dumps(fields).encode())
 
 
 def test_a_request_has_a_bounded_count_of_batches(service: Running) -> None:
@@ -184,8 +184,8 @@ def test_a_query_that_a_page_does_not_read_draws_nothing(service: Running, monke
         for name in ("index.html", "validators.html", "board.json"):
             assert service.ask("GET", f"/small/{name}?x={number}&from={number + 1}").status == 200
     assert sorted(drawn) == ["board.json", "index.html", "validators.html"]
-    found = service.ask("GET", "/small/?find=m1").body
-    assert service.ask("GET", "/small/?find=m2").body != found
+    body = service.ask("GET", "/small/?find=m1").body
+    assert service.ask("GET", "/small/?find=m2").body != body
     assert service.ask("GET", "/small/?sort=name").body != service.ask("GET", "/small/?sort=name&order=desc").body
     shelf = service.site.competition("small")._shelf
     size = shelf.size

@@ -73,19 +73,19 @@ def packed(folder: Path, *, compressed: bool = True) -> bytes:
 
 
 def evil(name: str = "../evil") -> bytes:
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w") as archive:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
         info = tarfile.TarInfo(name)
         info.size = 4
         archive.addfile(info, io.BytesIO(b"evil"))
-    return made.getvalue()
+    return buffer.getvalue()
 
 
 def own(service: Running, key: PrivateKey = ONE) -> dict[str, Any]:
     answer = service.signed(key, "GET", PUT)
     assert answer.status == 200, answer
-    found: dict[str, Any] = answer.json
-    return found
+    document: dict[str, Any] = answer.json
+    return document
 
 
 def state(service: Running) -> tuple[dict[str, bytes], list[Upload]]:
@@ -335,8 +335,8 @@ def test_the_quota_of_an_epoch_holds(tmp_path: Path) -> None:
 def settle(service: Running, epoch: int) -> None:
     place = folder_of(service)
     now = {name: submitting.find(place, name).submission for name in ("m1", "m2")}
-    found = [row | {"submission": now[row["participant"]]} for row in ledger_kit.records(epoch=epoch)]
-    ledger_kit.add(place, found)
+    records = [row | {"submission": now[row["participant"]]} for row in ledger_kit.records(epoch=epoch)]
+    ledger_kit.add(place, records)
     with ledger_kit.opened(place) as ledger:
         settling.settle(ledger, ledger_kit.SIGNER, epoch)
 
@@ -400,8 +400,8 @@ def test_states_of_a_submission(service: Running, tmp_path: Path) -> None:
     row = own(service)["submissions"][0]
     assert (row["state"], row["validators"]) == ("being-judged", [validator])
     notebook(service).beat(validator, datetime.now(UTC), [])
-    found = [row | {"submission": submission} for row in ledger_kit.records(epoch=1, validators=[validator], participant="m1")]
-    ledger_kit.add(folder_of(service), found[:2])
+    records = [row | {"submission": submission} for row in ledger_kit.records(epoch=1, validators=[validator], participant="m1")]
+    ledger_kit.add(folder_of(service), records[:2])
     assert own(service)["submissions"][0]["state"] == "judged"
     settle(service, 1)
     row = own(service)["submissions"][0]

@@ -28,19 +28,19 @@ def service(tmp_path: Path) -> Iterator[Running]:
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What was unpacked: an archive that was coming, or a file that was there. After each one: how it ended."""
-    found: list[Any] = []
+    events: list[Any] = []
 
     def watched(archive: Path | ComingArchive, target: Path, *args: Any, **more: Any) -> None:
-        found.append("coming" if isinstance(archive, ComingArchive) else "there")
+        events.append("coming" if isinstance(archive, ComingArchive) else "there")
         try:
             unpack(archive, target, *args, **more)
-            found.append("unpacked")
+            events.append("unpacked")
         except Exception as error:
-            found.append(type(error).__name__)
+            events.append(type(error).__name__)
             raise
 
     monkeypatch.setattr(uploads, "unpack", watched)
-    return found
+    return events
 
 
 def large(folder: Path, size: int = 3_000_000) -> bytes:
@@ -90,8 +90,8 @@ def test_another_body_than_was_signed_leaves_nothing(service: Running, tmp_path:
 def test_a_body_that_ends_early_leaves_nothing(service: Running, tmp_path: Path, seen: list[Any]) -> None:
     archive = large(tmp_path / "agent")
     before = state(service)
-    said = sent(service, archive, len(archive) // 2, lambda client: client.shutdown(socket.SHUT_WR))
-    assert b" 201 " not in said
+    answer = sent(service, archive, len(archive) // 2, lambda client: client.shutdown(socket.SHUT_WR))
+    assert b" 201 " not in answer
     assert patient(service, ONE, archive).status == 201  # so the first request is over
     assert seen == ["coming", "Withdrawn", "coming", "unpacked"]
     assert before != state(service)
@@ -112,8 +112,8 @@ def test_a_slow_client_loses_its_box_and_nothing_else(
     is_whole = ComingArchive.is_whole
     monkeypatch.setattr(ComingArchive, "is_whole", watched)
     archive = large(tmp_path / "agent")
-    said = sent(service, archive, 1_000_000, lambda client: assert_soon(lost))
-    assert b" 201 " in said.partition(b"\r\n")[0]
+    answer = sent(service, archive, 1_000_000, lambda client: assert_soon(lost))
+    assert b" 201 " in answer.partition(b"\r\n")[0]
     assert seen == ["coming", "Withdrawn", "there", "unpacked"]
     assert staged(service) == []
 

@@ -56,9 +56,9 @@ def test_an_invited_key_hands_in_and_sees_how_far_it_is(service: Running) -> Non
 def test_registering_again_says_that_nothing_changed(service: Running) -> None:
     output("invite", folder_of(service), "--everybody", "--uses", "9")
     assert "was registered before" not in " ".join(output("register", *at(service)).split())
-    told = " ".join(output("register", *at(service)).split())
-    assert "was registered before" in told
-    assert "Only the operator" not in told
+    printed = " ".join(output("register", *at(service)).split())
+    assert "was registered before" in printed
+    assert "Only the operator" not in printed
     assert "From the next settled epoch on your name is Late." in " ".join(
         output("register", *at(service), "--name", "Late").split()
     )
@@ -69,8 +69,8 @@ def test_registering_again_says_that_nothing_changed(service: Running) -> None:
 @pytest.mark.parametrize("path", ["", "v1", "v1/small", "small", "small/", "small/live.html", "small/epoch-3/participant-x.html"])
 def test_the_address_of_any_page_will_do(service: Running, path: str) -> None:
     output("invite", folder_of(service), "--everybody")
-    told = " ".join(output("register", "--url", f"{service.address}/{path}", "--key", "me").split())
-    assert f"The board: {service.address}/small/" in told
+    printed = " ".join(output("register", "--url", f"{service.address}/{path}", "--key", "me").split())
+    assert f"The board: {service.address}/small/" in printed
 
 
 def test_what_is_no_agent_or_too_large_is_refused_in_one_sentence(
@@ -92,8 +92,8 @@ def test_what_is_no_agent_or_too_large_is_refused_in_one_sentence(
 
 def test_https_to_a_service_without_tls_says_what_to_write(service: Running) -> None:
     address = service.address.replace("http://", "https://")
-    told = " ".join(run("register", "--url", f"{address}/small", "--key", "me", code=1).stderr.split())
-    assert f"if it has no TLS, write {service.address}" in told
+    printed = " ".join(run("register", "--url", f"{address}/small", "--key", "me", code=1).stderr.split())
+    assert f"if it has no TLS, write {service.address}" in printed
 
 
 def test_a_name_of_the_registry_gets_a_key_by_its_invitation(service: Running) -> None:
@@ -138,5 +138,5 @@ def test_wrong_words_are_refused(service: Running, words: list[str], message: st
 
 
 def test_a_service_that_is_not_there_is_named(service: Running) -> None:
-    told = run("register", "--url", "http://127.0.0.1:1/small", "--key", "me", code=1).stderr
-    assert "http://127.0.0.1:1 does not answer" in " ".join(told.split())
+    printed = run("register", "--url", "http://127.0.0.1:1/small", "--key", "me", code=1).stderr
+    assert "http://127.0.0.1:1 does not answer" in " ".join(printed.split())

@@ -42,7 +42,7 @@ def service(folder: Path) -> Iterator[Running]:
 
 def links(page: str) -> list[str]:
     """The links to the verifier that a page has."""
-    return [unescape(found) for found in re.findall(r'href="([^"]*verifier/index\.html#[^"]*)"', page)]
+    return [unescape(link) for link in re.findall(r'href="([^"]*verifier/index\.html#[^"]*)"', page)]
 
 
 def test_a_service_gives_the_page_with_its_types_and_policy(service: Running) -> None:

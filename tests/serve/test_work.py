@@ -349,8 +349,8 @@ def test_a_client_of_another_version_is_told_which_to_install_only_if_it_is_not_
     ours, key = assay.__version__, VALIDATORS[V1]
     for version in ("0.1", "99.1", ours):
         headers = {"User-Agent": f"assay/{version}"}
-        assert said(service, key, "GET", WORK, b"", headers).status == 200
-        assert said(service, key, "POST", "/v1/small/heartbeat", b'{"mood":"good"}', headers).status == 204
+        assert signed(service, key, "GET", WORK, b"", headers).status == 200
+        assert signed(service, key, "POST", "/v1/small/heartbeat", b'{"mood":"good"}', headers).status == 204
         for method, path, body in (
             ("POST", "/v1/small/logs", b'{"logs":[],"mood":"good"}'),
             ("POST", "/v1/small/heartbeat", b'{"judging":5}'),
@@ -358,13 +358,13 @@ def test_a_client_of_another_version_is_told_which_to_install_only_if_it_is_not_
             ("DELETE", "/v1/small/work", b""),
             ("GET", f"{WORK}?wait=x", b""),
         ):
-            refused = said(service, key, method, path, body, headers)
+            refused = signed(service, key, method, path, body, headers)
             assert refused.status in (400, 404, 405), refused
             advice = f"this service runs Assay {ours}, and you use {version}: install 'assay=={ours}'"
             assert (advice in refused.json["hint"]) is (version != ours), refused.json
 
 
-def said(service: Running, key: keys.PrivateKey, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
+def signed(service: Running, key: keys.PrivateKey, method: str, path: str, body: bytes, headers: dict[str, str]) -> Answer:
     """A signed request with further headers."""
     signature = sign_request(key, method, f"{service.address}{path}", sha256(body).digest())
     return service.ask(method, path, body, headers | signature)

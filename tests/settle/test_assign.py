@@ -61,9 +61,9 @@ def test_who_may_count() -> None:
 
 def test_who_is_drawn_for_a_participant() -> None:
     keys, may = ("v1", "v2", "v3", "v4", "v5"), [True] * 5
-    rules, one = Consensus(assign=3), Participant("ann", submission="sha256:ab")
-    assert drawn(one, 7, keys, may, rules, {7: RANDOMNESS}) == [0, 2, 3]
+    rules, participant = Consensus(assign=3), Participant("ann", submission="sha256:ab")
+    assert drawn(participant, 7, keys, may, rules, {7: RANDOMNESS}) == [0, 2, 3]
     assert drawn(Participant("sha256:ab"), 7, keys, may, rules, {7: RANDOMNESS}) == [0, 2, 3]
-    assert drawn(one, 7, keys, may, Consensus(), {}) == [0, 1, 2, 3, 4]
+    assert drawn(participant, 7, keys, may, Consensus(), {}) == [0, 1, 2, 3, 4]
     with pytest.raises(BadInput, match=r"no randomness of epoch 6, in which the submission of 'ann' was accepted"):
-        drawn(one, 6, keys, may, rules, {7: RANDOMNESS})
+        drawn(participant, 6, keys, may, rules, {7: RANDOMNESS})

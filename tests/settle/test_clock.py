@@ -34,7 +34,7 @@ def at(epoch: int, *agreed: AgreedScore, before: Clock | None = None, rules: Dec
     )
 
 
-def one(score: str, submission: str = "s1", key: str = "a", last_reset_epoch: int | None = None) -> AgreedScore:
+def agreed_score(score: str, submission: str = "s1", key: str = "a", last_reset_epoch: int | None = None) -> AgreedScore:
     return AgreedScore(key, submission, nanos(score), last_reset_epoch)
 
 
@@ -131,10 +131,10 @@ def test_each_is_burnt_of_each() -> None:
 
 
 def test_the_first_agreed_epoch_starts_a_participants_clock_unless_the_registry_knows_better() -> None:
-    assert at(12, one("0.5")).participants == {"a": Own("s1", nanos("0.5"), 12)}
-    assert at(12, one("0.5", last_reset_epoch=0)).participants["a"].last == 0
+    assert at(12, agreed_score("0.5")).participants == {"a": Own("s1", nanos("0.5"), 12)}
+    assert at(12, agreed_score("0.5", last_reset_epoch=0)).participants["a"].last == 0
     # With an earlier settlement the registry's word does not count.
-    assert at(12, one("0.5", last_reset_epoch=3), before=Clock()).participants["a"].last == 12
+    assert at(12, agreed_score("0.5", last_reset_epoch=3), before=Clock()).participants["a"].last == 12
 
 
 @pytest.mark.parametrize(
@@ -152,24 +152,24 @@ def test_the_first_agreed_epoch_starts_a_participants_clock_unless_the_registry_
 )
 def test_what_resets_a_participants_clock(reset: str, submission: str, score: str, best: str, last: int) -> None:
     before = Clock(participants={"a": Own("s1", nanos("0.5"), 4)})
-    after = at(9, one(score, submission), before=before, rules=decay(reset=reset))
+    after = at(9, agreed_score(score, submission), before=before, rules=decay(reset=reset))
     assert after.participants == {"a": Own(submission, nanos(best), last)}
 
 
 def test_an_empty_submission_is_new_even_after_an_empty_one() -> None:
     before = Clock(participants={"a": Own("", nanos("0.5"), 4)})
-    assert at(9, one("0.6", ""), before=before).participants["a"].last == 9
+    assert at(9, agreed_score("0.6", ""), before=before).participants["a"].last == 9
 
 
 def test_a_participant_that_is_not_agreed_keeps_its_clock() -> None:
     gone = Own("s9", nanos("0.9"), 2)
     before = Clock(participants={"gone": gone})
-    assert at(9, one("0.5"), before=before).participants == {"gone": gone, "a": Own("s1", nanos("0.5"), 9)}
+    assert at(9, agreed_score("0.5"), before=before).participants == {"gone": gone, "a": Own("s1", nanos("0.5"), 9)}
 
 
 def test_a_new_task_set_restarts_both_clocks() -> None:
     before = Clock(nanos("0.9"), 2, "s1", {"a": Own("s1", nanos("0.9"), 2), "b": Own("s3", 1, 1)})
-    after = at(9, one("0.4"), before=before, previous_task_set="t1", task_set="t2")
+    after = at(9, agreed_score("0.4"), before=before, previous_task_set="t1", task_set="t2")
     assert after == Clock(nanos("0.4"), 9, "s1", {"a": Own("s1", nanos("0.4"), 9)})
     nobody = at(9, before=before, previous_task_set="t1", task_set="t2")
     assert nobody == Clock()
@@ -178,16 +178,16 @@ def test_a_new_task_set_restarts_both_clocks() -> None:
 @pytest.mark.parametrize(("was", "now"), [("t1", "t1"), (None, "t2"), ("t1", None), (None, None)])
 def test_a_task_set_that_is_not_known_restarts_nothing(was: str | None, now: str | None) -> None:
     before = Clock(nanos("0.9"), 2, "s1", {"a": Own("s1", nanos("0.9"), 2)})
-    assert at(9, one("0.4"), before=before, previous_task_set=was, task_set=now) == before
+    assert at(9, agreed_score("0.4"), before=before, previous_task_set=was, task_set=now) == before
 
 
 # The competition's clock.
 
 
 def test_the_first_positive_top_score_sets_the_record() -> None:
-    assert at(9, one("0")).record is None
+    assert at(9, agreed_score("0")).record is None
     assert at(9).last is None
-    after = at(9, one("0.5", "s1", "a"), one("0.4", "s2", "b"))
+    after = at(9, agreed_score("0.5", "s1", "a"), agreed_score("0.4", "s2", "b"))
     assert (after.record, after.last, after.submission) == (nanos("0.5"), 9, "s1")
 
 
@@ -206,7 +206,7 @@ def test_the_first_positive_top_score_sets_the_record() -> None:
 )
 def test_what_resets_the_competitions_clock(mode: str, record: str, score: str, resets: bool) -> None:
     before = Clock(nanos(record), 3, "s1")
-    after = at(9, one(score, "s2"), before=before, rules=decay(improvement_mode=mode))
+    after = at(9, agreed_score(score, "s2"), before=before, rules=decay(improvement_mode=mode))
     expected = (nanos(score), 9, "s2") if resets else (nanos(record), 3, "s1")
     assert (after.record, after.last, after.submission) == expected
 
@@ -214,20 +214,27 @@ def test_what_resets_the_competitions_clock(mode: str, record: str, score: str, 
 def test_only_a_new_submission_moves_the_record() -> None:
     before = Clock(nanos("0.5"), 3, "s1", {"b": Own("s2", nanos("0.5"), 3)})
     # s1 holds the record, s2 is what b had already; neither is new, however good it is now.
-    assert at(9, one("0.9", "s1", "a"), one("0.8", "s2", "b"), before=before).record == nanos("0.5")
+    assert at(9, agreed_score("0.9", "s1", "a"), agreed_score("0.8", "s2", "b"), before=before).record == nanos("0.5")
     # The best of the new ones is looked at, not the best of all.
-    after = at(9, one("0.9", "s1", "a"), one("0.8", "s2", "b"), one("0.6", "s3", "c"), one("0.55", "s4", "d"), before=before)
+    after = at(
+        9,
+        agreed_score("0.9", "s1", "a"),
+        agreed_score("0.8", "s2", "b"),
+        agreed_score("0.6", "s3", "c"),
+        agreed_score("0.55", "s4", "d"),
+        before=before,
+    )
     assert (after.record, after.last, after.submission) == (nanos("0.6"), 9, "s3")
     # What b had, taken up by c, is new for c.
-    assert at(9, one("0.8", "s2", "c"), before=before).record == nanos("0.8")
+    assert at(9, agreed_score("0.8", "s2", "c"), before=before).record == nanos("0.8")
     # Without a digest every one is new, even after one without.
     before = Clock(nanos("0.5"), 3, "", {"b": Own("", nanos("0.5"), 3)})
-    assert at(9, one("0.8", "", "b"), before=before).record == nanos("0.8")
+    assert at(9, agreed_score("0.8", "", "b"), before=before).record == nanos("0.8")
 
 
 def test_a_best_new_submission_that_improves_too_little_leaves_the_record() -> None:
     before = Clock(nanos("0.5"), 3, "s1")
-    assert at(9, one("0.505", "s2"), one("0.4", "s3", "b"), before=before) == Clock(
+    assert at(9, agreed_score("0.505", "s2"), agreed_score("0.4", "s3", "b"), before=before) == Clock(
         nanos("0.5"), 3, "s1", {"a": Own("s2", nanos("0.505"), 9), "b": Own("s3", nanos("0.4"), 9)}
     )
 
@@ -255,10 +262,10 @@ def test_history_forgets_the_record_of_another_task_set_and_keeps_one_it_knows()
     history = [row(1, "0.9", "s1", "t1"), row(2, "0.9", "s1"), row(3, "0.3", "s2", "t2")]
     after = at(9, history=history)
     assert (after.record, after.last) == (nanos("0.3"), 3)
-    assert at(9, one("0.2", "s3"), history=history[:2], task_set="t2").record == nanos("0.2")
-    assert at(9, one("0.2", "s3"), history=history[:2], task_set="t1").record == nanos("0.9")
+    assert at(9, agreed_score("0.2", "s3"), history=history[:2], task_set="t2").record == nanos("0.2")
+    assert at(9, agreed_score("0.2", "s3"), history=history[:2], task_set="t1").record == nanos("0.9")
     # The submission that is settled may hold the record already.
-    assert at(9, one("1", "s1"), history=history[:1], task_set="t1").last == 1
+    assert at(9, agreed_score("1", "s1"), history=history[:1], task_set="t1").last == 1
 
 
 # The same rules once more, in the words of SPEC 4, over whole histories.

@@ -42,7 +42,7 @@ def spec(votes: Votes, asked: Consensus, p: int) -> dict[str, Any]:
 
     stakes = who(votes.counting)
     x = {v: exact(int(votes.scores[v, p])) for v in stakes}
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "stake": sum(stakes.values()),
         "flagged": [],
         "excluded": [],
@@ -50,40 +50,40 @@ def spec(votes: Votes, asked: Consensus, p: int) -> dict[str, Any]:
         "score": -1,
         "bps": -1,
     }
-    told |= {"median": None, "mad": None, "mean": None, "value": Fraction(0)}
+    facts |= {"median": None, "mad": None, "mean": None, "value": Fraction(0)}
     if not quorum(stakes):
         if quorum(stakes | who(votes.unjudged)):
-            return told | {"codes": ("unjudged", "malformed-or-unjudged")}
+            return facts | {"codes": ("unjudged", "malformed-or-unjudged")}
         if quorum(stakes | who(votes.incomplete)):
-            return told | {"codes": ("incomplete", "missing-trials")}
+            return facts | {"codes": ("incomplete", "missing-trials")}
         why = "too-few-validators" if len(x) < asked.min_validators else "too-little-stake"
-        return told | {"codes": ("no-quorum", why if x else "no-evidence")}
-    told |= outliers(x, stakes, asked)
-    left = {v: s for v, s in stakes.items() if v not in told["excluded"]}
-    told["value"] = value = combined(x, left, asked.combine)
+        return facts | {"codes": ("no-quorum", why if x else "no-evidence")}
+    facts |= outliers(x, stakes, asked)
+    left = {v: s for v, s in stakes.items() if v not in facts["excluded"]}
+    facts["value"] = value = combined(x, left, asked.combine)
     if asked.recheck and sum(left.values()) < exact(asked.min_stake) * total:
-        return told | {"codes": ("no-quorum", "stake-after-outliers")}
-    return told | {"codes": ("agreed", None), "score": round(value * NANO), "bps": value * 10_000 // 1}
+        return facts | {"codes": ("no-quorum", "stake-after-outliers")}
+    return facts | {"codes": ("agreed", None), "score": round(value * NANO), "bps": value * 10_000 // 1}
 
 
 def outliers(x: Mapping[int, Fraction], stakes: Mapping[int, int], asked: Consensus) -> dict[str, Any]:
     method, threshold, values = asked.outliers.method, exact(asked.outliers.threshold), list(x.values())
-    told: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     flagged: list[int] = []
     if method == "modified-z" and len(x) >= 3:
         median = middle(values)
         mad = middle([abs(value - median) for value in values])
         scale = max(mad, exact(asked.outliers.mad_floor))
-        told = {"median": round(median * NANO), "mad": round(mad * NANO)}
+        facts = {"median": round(median * NANO), "mad": round(mad * NANO)}
         if scale:
             flagged = [v for v in x if Fraction("0.6745") * abs(x[v] - median) / scale > threshold]
     if method == "z" and len(x) >= 3:
         mean, variance = moments(values)
-        told = {"mean": round(mean * NANO)}
+        facts = {"mean": round(mean * NANO)}
         if variance:
             flagged = [v for v in x if (x[v] - mean) ** 2 / variance > threshold**2]
     majority = bool(flagged) and 2 * sum(stakes[v] for v in flagged) >= sum(stakes.values())
-    return told | {"flagged": flagged, "excluded": [] if majority else flagged, "majority": majority}
+    return facts | {"flagged": flagged, "excluded": [] if majority else flagged, "majority": majority}
 
 
 def moments(values: Sequence[Fraction]) -> tuple[Fraction, Fraction]:

@@ -136,7 +136,7 @@ def test_many_are_each_as_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"stakes": (1, 1)}, "another shape"),
         ({"unjudged": np.ones((3, 2), np.bool_)}, "another shape"),
@@ -150,7 +150,7 @@ def test_many_are_each_as_alone() -> None:
         ({"scores": np.array([[0], [0], [NANO + 1]])}, "score is out of range"),
     ],
 )
-def test_votes_that_make_no_sense_are_refused(change: dict[str, Any], said: str) -> None:
+def test_votes_that_make_no_sense_are_refused(change: dict[str, Any], message: str) -> None:
     fine: dict[str, Any] = {
         "scores": np.zeros((3, 1), np.int64),
         "counting": np.ones((3, 1), np.bool_),
@@ -158,7 +158,7 @@ def test_votes_that_make_no_sense_are_refused(change: dict[str, Any], said: str)
         "totals": 3,
     }
     Votes(**fine)
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         Votes(**fine | change)
 
 

@@ -45,24 +45,24 @@ B = settled("b", {"z": (3, 1), "x": (1, 1)}, 3)
 
 
 def test_shares_add_up_over_the_competitions_and_the_rest_burns() -> None:
-    found = split(subnet("0.6", "0.3", emission="1000"), [A, B])
-    assert [(row.participant, row.uid, row.share) for row in found.rows] == [
+    emission = split(subnet("0.6", "0.3", emission="1000"), [A, B])
+    assert [(row.participant, row.uid, row.share) for row in emission.rows] == [
         ("x", 1, Fraction(3, 10) + Fraction(1, 10)),
         ("y", 2, Fraction(3, 10)),
         ("z", 3, Fraction(1, 10)),
     ]
-    assert found.burn.share == Fraction(2, 10)  # a tenth that nobody claims, a tenth that b burns
-    assert [row.u16 for row in found.rows] == [26214, 19661, 6554]
-    assert [row.chain_u16 for row in found.rows] == [65535, 49151, 16384]
-    assert (found.burn.u16, found.burn.chain_u16) == (13107, 32768)
-    assert [part.emission for part in found.competitions] == [600, 300]
-    assert found.unclaimed == 100
+    assert emission.burn.share == Fraction(2, 10)  # a tenth that nobody claims, a tenth that b burns
+    assert [row.u16 for row in emission.rows] == [26214, 19661, 6554]
+    assert [row.chain_u16 for row in emission.rows] == [65535, 49151, 16384]
+    assert (emission.burn.u16, emission.burn.chain_u16) == (13107, 32768)
+    assert [part.emission for part in emission.competitions] == [600, 300]
+    assert emission.unclaimed == 100
 
 
 def test_the_document_is_closed_and_digested() -> None:
-    found = split(subnet("0.5", "0.5", emission="3", burn_uid=9), [A, B])
-    content = dict(found.document)
-    assert content.pop("digest") == digest(content) == found.digest
+    emission = split(subnet("0.5", "0.5", emission="3", burn_uid=9), [A, B])
+    content = dict(emission.document)
+    assert content.pop("digest") == digest(content) == emission.digest
     assert content == {
         "schema": "assay.emission/1",
         "epoch": 12,
@@ -80,39 +80,48 @@ def test_the_document_is_closed_and_digested() -> None:
 
 
 def test_receipts_are_named_where_there_are_any() -> None:
-    plain, one = split(subnet("0.5", "0.5"), [A, B]), split(subnet("0.5", "0.5"), [A, replace(B, receipt="sha256:r", log="vkey")])
+    plain, with_receipt = (
+        split(subnet("0.5", "0.5"), [A, B]),
+        split(subnet("0.5", "0.5"), [A, replace(B, receipt="sha256:r", log="vkey")]),
+    )
     assert "receipts" not in plain.document
-    assert one.document["receipts"] == [{"competition": "b", "epoch": 12, "digest": "sha256:r", "log": "vkey"}]
-    assert {**one.document, "digest": ""} == {**plain.document, "receipts": one.receipts, "digest": ""}
-    assert one.digest != plain.digest
+    assert with_receipt.document["receipts"] == [{"competition": "b", "epoch": 12, "digest": "sha256:r", "log": "vkey"}]
+    assert {**with_receipt.document, "digest": ""} == {**plain.document, "receipts": with_receipt.receipts, "digest": ""}
+    assert with_receipt.digest != plain.digest
 
 
 def test_an_emission_that_is_not_known_is_null() -> None:
-    found = split(subnet("0.5", "0.5"), [A, B])
-    assert [part["emission"] for part in found.document["competitions"]] == [None, None]
-    assert found.unclaimed is None
+    emission = split(subnet("0.5", "0.5"), [A, B])
+    assert [part["emission"] for part in emission.document["competitions"]] == [None, None]
+    assert emission.unclaimed is None
 
 
 def test_the_largest_remainder_of_the_emission_goes_to_the_earlier_and_burns_last() -> None:
-    found = split(subnet("0.25", "0.25", "0.25", emission="2"), [A, B, settled("c", {}, 1)])
-    assert [part.emission for part in found.competitions] == [1, 1, 0]
-    assert found.unclaimed == 0
+    emission = split(subnet("0.25", "0.25", "0.25", emission="2"), [A, B, settled("c", {}, 1)])
+    assert [part.emission for part in emission.competitions] == [1, 1, 0]
+    assert emission.unclaimed == 0
 
 
 def test_encoding_happens_once_over_all() -> None:
-    found = split(subnet("0.5", "0.5", encoding="exact-sum"), [A, B])
-    assert sum(row.u16 for row in found.rows) + found.burn.u16 == U16
+    emission = split(subnet("0.5", "0.5", encoding="exact-sum"), [A, B])
+    assert sum(row.u16 for row in emission.rows) + emission.burn.u16 == U16
     upscaled = split(subnet("0.5", "0.5", encoding="max-upscale"), [A, B])
     assert [row.u16 for row in upscaled.rows] == [row.chain_u16 for row in upscaled.rows] == [65535, 39321, 26214]
 
 
 def test_a_participant_with_a_uid_here_and_none_there_is_refused() -> None:
     first = settled("a", {"x": (None, 0), "y": (None, 0)}, 1)
-    for one, other, said in ((first, B, "'x' has uid 1 here and no uid in"), (B, first, "'x' has no uid here and uid 1 in")):
-        with pytest.raises(BadInput, match=said):
-            split(subnet("0.5", "0.5"), [one, other])
-    found = split(subnet("0.5", "0.5"), [first, first])
-    assert [(row.participant, row.uid, row.share) for row in found.rows] == [("x", None, Fraction(0)), ("y", None, Fraction(0))]
+    for earlier, other, message in (
+        (first, B, "'x' has uid 1 here and no uid in"),
+        (B, first, "'x' has no uid here and uid 1 in"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            split(subnet("0.5", "0.5"), [earlier, other])
+    emission = split(subnet("0.5", "0.5"), [first, first])
+    assert [(row.participant, row.uid, row.share) for row in emission.rows] == [
+        ("x", None, Fraction(0)),
+        ("y", None, Fraction(0)),
+    ]
 
 
 def test_everybody_in_the_registries_is_asked_for_his_uid() -> None:
@@ -123,9 +132,9 @@ def test_everybody_in_the_registries_is_asked_for_his_uid() -> None:
 @pytest.mark.parametrize("what", ["log", "receipt"])
 def test_one_competition_is_not_joined_twice(what: str) -> None:
     same: Any = {what: "the same"}
-    one, other = (replace(each, **same) for each in (A, B))
+    first, other = (replace(each, **same) for each in (A, B))
     with pytest.raises(BadInput, match=f"the competitions 'a' and 'b' have one {what}, the same"):
-        split(subnet("0.5", "0.5"), [one, other])
+        split(subnet("0.5", "0.5"), [first, other])
 
 
 def test_two_competitions_of_one_name_are_told_apart_by_their_folders() -> None:
@@ -144,18 +153,18 @@ NOBODY = replace(settled("n", {"w": (9, 0)}, 1), took_part=False)
 
 
 def test_what_nobody_earned_goes_to_the_others_in_proportion() -> None:
-    found = split(subnet("0.4", "0.2", "0.2", emission="1000", unearned="others"), [NOBODY, A, B])
-    assert [part.received for part in found.competitions] == [0, Fraction(2, 5), Fraction(2, 5)]
-    assert [part.emission for part in found.competitions] == [0, 400, 400]
-    assert found.unclaimed == 200
-    assert {row.participant: row.share for row in found.rows} == {
+    emission = split(subnet("0.4", "0.2", "0.2", emission="1000", unearned="others"), [NOBODY, A, B])
+    assert [part.received for part in emission.competitions] == [0, Fraction(2, 5), Fraction(2, 5)]
+    assert [part.emission for part in emission.competitions] == [0, 400, 400]
+    assert emission.unclaimed == 200
+    assert {row.participant: row.share for row in emission.rows} == {
         "w": 0,
         "x": Fraction(2, 5) / 2 + Fraction(2, 5) / 3,
         "y": Fraction(2, 5) / 2,
         "z": Fraction(2, 5) / 3,
     }
-    assert found.burn.share == 1 - sum(row.share for row in found.rows)
-    assert [row["received"] for row in found.document["competitions"]] == ["0", "0.4", "0.4"]
+    assert emission.burn.share == 1 - sum(row.share for row in emission.rows)
+    assert [row["received"] for row in emission.document["competitions"]] == ["0", "0.4", "0.4"]
     by_default = split(subnet("0.4", "0.2", "0.2", emission="1000"), [NOBODY, A, B])
     assert [part.emission for part in by_default.competitions] == [400, 200, 200]
     assert [part.received for part in by_default.competitions] == [None, None, None]
@@ -164,13 +173,13 @@ def test_what_nobody_earned_goes_to_the_others_in_proportion() -> None:
 
 def test_what_nobody_earned_burns_where_nobody_can_take_it() -> None:
     for shares, rows in ((("0.4", "0.6"), [NOBODY, replace(NOBODY, name="m")]), (("0.4", "0"), [NOBODY, A])):
-        found = split(subnet(*shares, emission="10", unearned="others"), rows)
-        assert found.burn.share == 1
-        assert [part.emission for part in found.competitions] == [floor(Fraction(share) * 10) for share in shares]
+        emission = split(subnet(*shares, emission="10", unearned="others"), rows)
+        assert emission.burn.share == 1
+        assert [part.emission for part in emission.competitions] == [floor(Fraction(share) * 10) for share in shares]
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other", "message"),
     [
         (settled("b", {"x": (7, 1)}, 1), "'x' has uid 7 here and uid 1 in an earlier competition"),
         (settled("b", {"z": (2, 1)}, 1), "uid 2 belongs to 'z' here and to 'y' elsewhere"),
@@ -180,8 +189,8 @@ def test_what_nobody_earned_burns_where_nobody_can_take_it() -> None:
         (settled("b", {}, 1, reward={"kind": "payout"}), "settles into payouts"),
     ],
 )
-def test_what_cannot_be_joined_is_refused(other: SplitInput, said: str) -> None:
-    with pytest.raises(BadInput, match=said.replace("(", r"\(")) as caught:
+def test_what_cannot_be_joined_is_refused(other: SplitInput, message: str) -> None:
+    with pytest.raises(BadInput, match=message.replace("(", r"\(")) as caught:
         split(subnet("0.5", "0.5"), [A, other])
     assert caught.value.hint
     assert "'b'" in str(caught.value)
@@ -206,7 +215,7 @@ def test_split_is_what_the_fractions_say(data: st.DataObject, emission: int, oth
     weights = data.draw(st.lists(st.integers(0, 100), min_size=len(parts), max_size=len(parts)))
     alpha = [Fraction(floor(Fraction(w, max(1, sum(weights))) * 1000), 1000) for w in weights]
     rest = data.draw(st.integers(1, 50))
-    found = split(
+    joined = split(
         subnet(*(text(int(a * NANO)) for a in alpha), emission=str(emission), unearned="others" if others else "burn"),
         [
             replace(
@@ -216,7 +225,7 @@ def test_split_is_what_the_fractions_say(data: st.DataObject, emission: int, oth
             for i, rows in enumerate(parts)
         ],
     )
-    assert [part.share for part in found.competitions] == [a * NANO for a in alpha]
+    assert [part.share for part in joined.competitions] == [a * NANO for a in alpha]
     earned = sum(a for a, rows in zip(alpha, parts, strict=True) if any(rows.values()))
     if others and earned:
         alpha = [a * sum(alpha) / earned if any(rows.values()) else Fraction(0) for a, rows in zip(alpha, parts, strict=True)]
@@ -225,12 +234,12 @@ def test_split_is_what_the_fractions_say(data: st.DataObject, emission: int, oth
         key: sum(a * Fraction(rows.get(key, 0), sum(rows.values()) + rest) for a, rows in zip(alpha, parts, strict=True))
         for key in order
     }
-    assert {row.participant: row.share for row in found.rows} == expected
-    assert [row.participant for row in found.rows] == order
-    assert found.burn.share == 1 - sum(expected.values())
-    assert [row.u16 for row in found.rows] == [floor(share * U16 + Fraction(1, 2)) for share in expected.values()]
+    assert {row.participant: row.share for row in joined.rows} == expected
+    assert [row.participant for row in joined.rows] == order
+    assert joined.burn.share == 1 - sum(expected.values())
+    assert [row.u16 for row in joined.rows] == [floor(share * U16 + Fraction(1, 2)) for share in expected.values()]
 
-    given_out = [part.emission for part in found.competitions] + [found.unclaimed]
+    given_out = [part.emission for part in joined.competitions] + [joined.unclaimed]
     exact = [a * emission for a in [*alpha, Fraction(1 - sum(alpha))]]
     assert sum(rao or 0 for rao in given_out) == emission
     assert all(rao is not None and abs(rao - e) < 1 for rao, e in zip(given_out, exact, strict=True))
@@ -260,12 +269,12 @@ def written(folder: Path, content: str) -> Path:
 
 
 def test_a_subnet_file_is_read(tmp_path: Path) -> None:
-    found = read(written(tmp_path, FILE))
-    assert [(member.path, member.share) for member in found.competitions] == [
+    subnet_file = read(written(tmp_path, FILE))
+    assert [(member.path, member.share) for member in subnet_file.competitions] == [
         ("term-challenge", 6 * NANO // 10),
         ("bounty-challenge", 4 * NANO // 10),
     ]
-    assert (found.encoding, found.burn_uid, found.emission) == ("exact-sum", 3, 7_200_000_000_000)
+    assert (subnet_file.encoding, subnet_file.burn_uid, subnet_file.emission) == ("exact-sum", 3, 7_200_000_000_000)
     short = read(written(tmp_path, '[[competitions]]\npath = "a"\nshare = "1"\n'))
     assert (short.encoding, short.burn_uid, short.emission) == ("round", 0, None)
     assert (short.unearned, short.competitions[0].log) == ("burn", None)
@@ -275,7 +284,7 @@ def test_a_subnet_file_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("was", "now", "said"),
+    ("was", "now", "message"),
     [
         ('"0.4"', '"0.400000001"', "sum to 1.000000001; they may not be more than 1"),
         ('"0.4"', '"140%"', "competitions[1].share: '140%' is more than 1"),
@@ -292,11 +301,11 @@ def test_a_subnet_file_is_read(tmp_path: Path) -> None:
         (FILE, "competitions = []", "competitions"),
     ],
 )
-def test_a_wrong_subnet_file_is_refused_by_name_and_field(tmp_path: Path, was: str, now: str, said: str) -> None:
+def test_a_wrong_subnet_file_is_refused_by_name_and_field(tmp_path: Path, was: str, now: str, message: str) -> None:
     path = written(tmp_path, FILE.replace(was, now))
     with pytest.raises(BadInput) as caught:
         read(path)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert str(path) in str(caught.value)
 
 
@@ -314,7 +323,7 @@ def test_a_missing_subnet_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "message"),
     [
         ("m2,7,,s2", "the participant 'm2' has uid 7 here and uid 2 in an earlier competition"),
         ("m2,,,s2", "the participant 'm2' has no uid here and uid 2 in an earlier competition"),
@@ -322,13 +331,13 @@ def test_a_missing_subnet_file_is_refused(tmp_path: Path) -> None:
         ("m3,0,,s3", "the participant 'm3' has uid 0, which is the subnet's burn UID"),
     ],
 )
-def test_uids_in_conflict_are_refused_though_nobody_is_agreed_on(tmp_path: Path, row: str, said: str) -> None:
+def test_uids_in_conflict_are_refused_though_nobody_is_agreed_on(tmp_path: Path, row: str, message: str) -> None:
     small_folder.make(tmp_path / "a")
     scheme = small_folder.SCHEME.replace("small", "other") + "[decay]\nburn_uid = 9\n"
     small_folder.make(tmp_path / "b", scheme_toml=scheme, participants_csv=f"key,uid,name,submission\nm1,1,,s1\n{row}\n")
     file = tmp_path / "s.toml"
     file.write_text("".join(f'[[competitions]]\npath = "{path}"\nshare = "0.5"\n' for path in "ab"))
-    with pytest.raises(BadInput, match=rf"s\.toml: uid: {said} \(competition 'other'\)"):
+    with pytest.raises(BadInput, match=rf"s\.toml: uid: {message} \(competition 'other'\)"):
         emission(file)
 
 
@@ -337,10 +346,10 @@ def test_competitions_that_agree_on_uids_are_joined(tmp_path: Path) -> None:
     small_folder.make(tmp_path / "b", scheme_toml=small_folder.SCHEME.replace("small", "other"))
     file = tmp_path / "s.toml"
     file.write_text("".join(f'[[competitions]]\npath = "{path}"\nshare = "0.5"\n' for path in "ab"))
-    found = emission(file)
-    assert [part.name for part in found.competitions] == ["small", "other"]
-    assert sum(row.share for row in found.rows) + found.burn.share == 1
-    assert found.receipts == []
+    joined = emission(file)
+    assert [part.name for part in joined.competitions] == ["small", "other"]
+    assert sum(row.share for row in joined.rows) + joined.burn.share == 1
+    assert joined.receipts == []
 
 
 def pulled_at(tmp_path: Path, older: str, newer: str, **changes: Any) -> Path:
@@ -369,9 +378,9 @@ def test_the_uids_of_an_older_block_are_not_mixed_with_those_of_a_newer(tmp_path
 
 def test_uids_that_two_blocks_agree_on_are_joined_and_the_board_says_which_is_older(tmp_path: Path) -> None:
     file = pulled_at(tmp_path, "m2,,,s2\n", "m2,,,s2\nm3,3,,s3\n")
-    said = " ".join(output("emission", file, columns=200).split())
-    assert "The registry of a is of block 100, older than block 200; its uids were the same then." in said
-    assert "assay registry pull SUBNET.toml --to NAME" in said
+    printed = " ".join(output("emission", file, columns=200).split())
+    assert "The registry of a is of block 100, older than block 200; its uids were the same then." in printed
+    assert "assay registry pull SUBNET.toml --to NAME" in printed
     pull(tmp_path / "a", block=200)
     assert "registry" not in output("emission", file)
 

@@ -167,10 +167,10 @@ def test_what_the_cap_frees_is_spread_within_what_direct_gave() -> None:
 
 
 def test_an_emission_split() -> None:
-    one, two = given_case(["0.5", "0.5"], reward={"cap": "100%"}), given_case(["1"], reward={"cap": "100%"})
+    first, two = given_case(["0.5", "0.5"], reward={"cap": "100%"}), given_case(["1"], reward={"cap": "100%"})
     two["participants"][0]["key"] = two["evidence"][0]["participant"] = "p1"
     two["participants"][0]["uid"] = 2
-    competitions = [{"name": "a", "share": "0.5", "case": one}, {"name": "b", "share": "30%", "case": two}]
+    competitions = [{"name": "a", "share": "0.5", "case": first}, {"name": "b", "share": "30%", "case": two}]
     subnet = {"encoding": "exact-sum", "burn_uid": 0, "emission": "101"}
     assert emission({"subnet": subnet, "competitions": competitions}) == {
         "epoch": 0,

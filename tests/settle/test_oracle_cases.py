@@ -116,22 +116,22 @@ def test_a_seed_is_a_case() -> None:
 def what_happened(case: Doc, document: Doc) -> set[tuple[str, Any]]:
     """The rules that a settlement touched."""
     rules = filled(case["scheme"])
-    found: set[tuple[str, Any]] = {("kind", rules["score"]["kind"]), ("method", rules["outliers"]["method"])}
-    found |= {("combine", rules["consensus"]["combine"]), ("epoch left out", case["epoch"] is None)}
+    facts: set[tuple[str, Any]] = {("kind", rules["score"]["kind"]), ("method", rules["outliers"]["method"])}
+    facts |= {("combine", rules["consensus"]["combine"]), ("epoch left out", case["epoch"] is None)}
     for row in document["agreed"]:
-        found |= {("status", row["status"]), ("reason", row["reason"]), ("majority", row["flagged_majority"])}
-        found |= {("not counted", item["reason"]) for item in row["not_counted"]}
-        found |= {("excluded", item["excluded"]) for item in row["validators"]}
+        facts |= {("status", row["status"]), ("reason", row["reason"]), ("majority", row["flagged_majority"])}
+        facts |= {("not counted", item["reason"]) for item in row["not_counted"]}
+        facts |= {("excluded", item["excluded"]) for item in row["validators"]}
     if document["burn"] is None:
-        return found | {("tier", document["tier_bps"]), ("places", len(document["payouts"]))}
+        return facts | {("tier", document["tier_bps"]), ("places", len(document["payouts"]))}
     if document["weights"]:
         for name in ("strategy", "cap", "excess", "encoding"):
-            found.add((name, rules["reward"][name]))
-        found |= {("curve", rules["decay"]["curve"]), ("clock", rules["decay"]["clock"])}
-        found |= {("reset", rules["decay"]["reset"]), ("improvement_mode", rules["decay"]["improvement_mode"])}
-        found |= {("burnt", name) for name in ("strategy", "cap", "decay", "unregistered") if document["burn"][name] != "0"}
-        found |= {("unallocated", document["unallocated"] != "0"), ("decayed", any(row["stale"] for row in document["weights"]))}
-    return found
+            facts.add((name, rules["reward"][name]))
+        facts |= {("curve", rules["decay"]["curve"]), ("clock", rules["decay"]["clock"])}
+        facts |= {("reset", rules["decay"]["reset"]), ("improvement_mode", rules["decay"]["improvement_mode"])}
+        facts |= {("burnt", name) for name in ("strategy", "cap", "decay", "unregistered") if document["burn"][name] != "0"}
+        facts |= {("unallocated", document["unallocated"] != "0"), ("decayed", any(row["stale"] for row in document["weights"]))}
+    return facts
 
 
 @functools.cache

@@ -39,11 +39,13 @@ def judgement(validator: str, *panel: dict[str, Any], rules: Any) -> Rubric:
     bare = make("rubric", validator, panel=list(panel))
     assert isinstance(bare, Rubric)
     assert bare.panel is not None
-    found = decide(bare.panel, rules)
-    said: dict[str, Any] = (
-        {"outcome": "unjudged"} if found.why else {"baseline": found.baseline, "checks": found.checks, "verdict": found.verdict}
+    decision = decide(bare.panel, rules)
+    fields: dict[str, Any] = (
+        {"outcome": "unjudged"}
+        if decision.why
+        else {"baseline": decision.baseline, "checks": decision.checks, "verdict": decision.verdict}
     )
-    record = make("rubric", validator, panel=list(panel), **{name: value for name, value in said.items() if value is not None})
+    record = make("rubric", validator, panel=list(panel), **{name: value for name, value in fields.items() if value is not None})
     assert isinstance(record, Rubric)
     return record
 

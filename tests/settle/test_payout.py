@@ -27,9 +27,9 @@ def test_published_tiers(shared: Path) -> None:
     vectors = json.loads((shared / "vectors" / "payout.json").read_text())
     assert vectors["cases"]
     for case in vectors["cases"]:
-        found = pay([case["score"] * ONE_BPS], payout(deposit=vectors["deposit"], threshold_bps=vectors["threshold_bps"]))
-        assert found.released == int(case["released"]), case
-        assert found.refund == int(vectors["deposit"]) - found.released
+        payouts = pay([case["score"] * ONE_BPS], payout(deposit=vectors["deposit"], threshold_bps=vectors["threshold_bps"]))
+        assert payouts.released == int(case["released"]), case
+        assert payouts.refund == int(vectors["deposit"]) - payouts.released
 
 
 def test_published_places(shared: Path) -> None:
@@ -37,23 +37,23 @@ def test_published_places(shared: Path) -> None:
     assert places
     for case in places:
         fields = {key: case[key] for key in ("deposit", "threshold_bps", "split", "fee_bps")}
-        found = pay([score * ONE_BPS for score in case["scores"]], payout(**fields))
-        paid = [row for row in found.rows if row.gross]
+        payouts = pay([score * ONE_BPS for score in case["scores"]], payout(**fields))
+        paid = [row for row in payouts.rows if row.gross]
         assert [str(row.gross) for row in paid] == case["gross"], case
         assert [str(row.fee) for row in paid] == case["fee"], case
         assert [str(row.net) for row in paid] == case["net"], case
-        assert str(found.refund) == case["refund"], case
+        assert str(payouts.refund) == case["refund"], case
 
 
 def test_no_agreed_score_refunds_the_deposit() -> None:
-    found = pay([], payout())
-    assert (found.tier_bps, found.released, found.rows, found.fees, found.refund) == (0, 0, [], 0, 1000)
+    payouts = pay([], payout())
+    assert (payouts.tier_bps, payouts.released, payouts.rows, payouts.fees, payouts.refund) == (0, 0, [], 0, 1000)
 
 
 def test_the_best_below_every_tier_releases_nothing_and_is_still_listed() -> None:
-    found = pay([3499 * ONE_BPS], payout())
-    assert (found.tier_bps, found.released, found.refund) == (0, 0, 1000)
-    assert found.rows == [Paid(1, 0, 0, 0)]
+    payouts = pay([3499 * ONE_BPS], payout())
+    assert (payouts.tier_bps, payouts.released, payouts.refund) == (0, 0, 1000)
+    assert payouts.rows == [Paid(1, 0, 0, 0)]
 
 
 def test_places_beyond_the_split_get_nothing_and_empty_places_are_refunded() -> None:
@@ -102,11 +102,11 @@ def test_nothing_of_a_deposit_is_lost_or_made_whatever_the_tiers(
     rules = payout(
         deposit=str(deposit), threshold_bps=threshold, split=[b - a for a, b in pairwise(edges)], fee_bps=fee, tiers=steps
     )
-    found = pay(sorted(scores, reverse=True), rules)
-    assert sum(row.net for row in found.rows) + found.fees + found.refund == deposit
-    assert all(row.net + row.fee == row.gross for row in found.rows)
-    assert min([found.refund, found.fees, *(value for row in found.rows for value in (row.gross, row.fee, row.net))]) >= 0
-    assert sum(row.gross for row in found.rows) <= found.released <= deposit
+    payouts = pay(sorted(scores, reverse=True), rules)
+    assert sum(row.net for row in payouts.rows) + payouts.fees + payouts.refund == deposit
+    assert all(row.net + row.fee == row.gross for row in payouts.rows)
+    assert min([payouts.refund, payouts.fees, *(value for row in payouts.rows for value in (row.gross, row.fee, row.net))]) >= 0
+    assert sum(row.gross for row in payouts.rows) <= payouts.released <= deposit
 
 
 @given(seed=seeds())
@@ -121,7 +121,7 @@ def test_a_settlement_gives_out_the_deposit_to_the_addresses_of_the_registry(see
     rows = document["payouts"]
     assert sum(int(row["net"]) + int(row["fee"]) for row in rows) + int(document["refund"]) == seed
     assert sum(int(row["fee"]) for row in rows) == int(document["fees"])
-    addresses = {one["key"]: one["address"] for one in case["participants"]}
+    addresses = {participant["key"]: participant["address"] for participant in case["participants"]}
     assert [row["address"] for row in rows] == [addresses[row["participant"]] for row in rows]
 
 
@@ -138,7 +138,7 @@ def test_pay_is_what_the_fractions_say_and_loses_no_wei(
     scores = sorted(scores, reverse=True)
     edges = [0, *sorted(cuts), BPS]
     split = [b - a for a, b in pairwise(edges)]
-    found = pay(scores, payout(deposit=str(deposit), threshold_bps=threshold, split=split, fee_bps=fee))
+    payouts = pay(scores, payout(deposit=str(deposit), threshold_bps=threshold, split=split, fee_bps=fee))
 
     ratios = [Fraction(score, NANO) / Fraction(threshold, BPS) for score in scores]
     best = ratios[0] if ratios else Fraction(0)
@@ -147,11 +147,11 @@ def test_pay_is_what_the_fractions_say_and_loses_no_wei(
     gross = [floor(released * Fraction(part, BPS)) if r >= Fraction(1, 2) else 0 for r, part in zip(ratios, split, strict=False)]
     fees = [floor(g * Fraction(fee, BPS)) for g in gross]
 
-    assert found.released == released
-    assert found.tier_bps == tier * BPS
-    assert [(row.place, row.gross, row.fee, row.net) for row in found.rows] == [
+    assert payouts.released == released
+    assert payouts.tier_bps == tier * BPS
+    assert [(row.place, row.gross, row.fee, row.net) for row in payouts.rows] == [
         (place, g, f, g - f) for place, (g, f) in enumerate(zip(gross, fees, strict=True), start=1)
     ]
-    assert sum(row.net for row in found.rows) + found.fees + found.refund == deposit
-    assert min([found.refund, *(row.net for row in found.rows)]) >= 0
-    assert found.fees == sum(fees)
+    assert sum(row.net for row in payouts.rows) + payouts.fees + payouts.refund == deposit
+    assert min([payouts.refund, *(row.net for row in payouts.rows)]) >= 0
+    assert payouts.fees == sum(fees)

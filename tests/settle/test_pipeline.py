@@ -16,23 +16,23 @@ SCHEME = '[scheme]\nname = "g"\n[score]\nkind = "given"\n[consensus]\nmin_valida
 
 
 def inputs(more: str = "", score: str = "0.5") -> Inputs:
-    said = {"kind": "given", "epoch": 3, "participant": "p", "submission": "s", "observed_at": "2026-01-01T00:00:00Z"}
+    fields = {"kind": "given", "epoch": 3, "participant": "p", "submission": "s", "observed_at": "2026-01-01T00:00:00Z"}
     return Inputs(
         scheme=parse(SCHEME + more),
         epoch=4,
         participants=(Participant("p", uid=1, submission="s"),),
         validators=(Validator("v", 10), Validator("w", 5)),
-        evidence=[record(said | {"validator": name, "score": score}) for name in ("v", "w")],
+        evidence=[record(fields | {"validator": name, "score": score}) for name in ("v", "w")],
     )
 
 
 def test_a_settlement_is_a_value() -> None:
-    one, same, other = settle(inputs()), settle(inputs()), settle(inputs(score="0.6"))
-    assert one == same
-    assert hash(one) == hash(same)
-    assert one != other
-    assert one != one.document
-    assert (one.epoch, one.digest) == (4, one.document["digest"])
+    settlement, same, other = settle(inputs()), settle(inputs()), settle(inputs(score="0.6"))
+    assert settlement == same
+    assert hash(settlement) == hash(same)
+    assert settlement != other
+    assert settlement != settlement.document
+    assert (settlement.epoch, settlement.digest) == (4, settlement.document["digest"])
 
 
 def test_a_settlement_hands_its_clocks_on() -> None:

@@ -63,20 +63,20 @@ def test_the_preset_says_nothing_of_a_chain(tmp_path: Path) -> None:
 def test_equal_scores_share_a_place(tmp_path: Path) -> None:
     place = from_preset(tmp_path / "board", "benchmark")
     records = (place / "evidence/sample.jsonl").read_text(encoding="utf-8").splitlines()
-    found = [json.loads(line) for line in records]
+    documents = [json.loads(line) for line in records]
     passes = {"agent-a": 6, "agent-b": 6, "agent-c": 6}
     passes["agent-a"] = 3
-    for one in found:
-        one["outcome"] = "pass" if int(one["task"][-2:]) <= passes[one["participant"]] else "fail"
-    (place / "evidence/sample.jsonl").write_text("".join(json.dumps(one) + "\n" for one in found), encoding="utf-8")
+    for document in documents:
+        document["outcome"] = "pass" if int(document["task"][-2:]) <= passes[document["participant"]] else "fail"
+    (place / "evidence/sample.jsonl").write_text("".join(json.dumps(document) + "\n" for document in documents), encoding="utf-8")
     board = output("settle", place)
     assert re.findall(r"^(\d\S*) +(agent-.)", board, re.MULTILINE) == [("1=", "agent-b"), ("1=", "agent-c"), ("3", "agent-a")]
     rows = list(csv.DictReader(output("settle", place, "--csv").splitlines()))
     assert [row["place"] for row in rows] == ["1", "1", "3"]
     assert (rows[0]["low"], rows[0]["passed"], rows[0]["tied_with_next"]) == ("0.2538", "18", "true")
-    told = output("explain", place, "agent-c")
-    assert "agent-c is 1st of 3 with a score of 0.5." in told
-    assert "agent-b has the same score, so they share the place." in told
+    printed = output("explain", place, "agent-c")
+    assert "agent-c is 1st of 3 with a score of 0.5." in printed
+    assert "agent-b has the same score, so they share the place." in printed
 
 
 def test_errors_leave_a_run_out_and_nobody_without_runs_has_a_place(tmp_path: Path) -> None:
@@ -89,9 +89,9 @@ def test_errors_leave_a_run_out_and_nobody_without_runs_has_a_place(tmp_path: Pa
     board = output("settle", place)
     assert "Trials are missing from run-2 (9)" in " ".join(board.split())
     assert "2 runs count; 3 are needed." in board
-    told = output("explain", place, "agent-b")
-    assert "so it has no place in the ranking." in " ".join(told.split())
-    assert CHAIN.findall(told + board + output("explain", place, "agent-a")) == []
+    printed = output("explain", place, "agent-b")
+    assert "so it has no place in the ranking." in " ".join(printed.split())
+    assert CHAIN.findall(printed + board + output("explain", place, "agent-a")) == []
     assert "\n\n\n" not in board
 
 
@@ -104,17 +104,17 @@ def test_a_board_without_intervals_says_why(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    ("extra", "said"),
+    ("extra", "message"),
     [
         ('[reward]\nkind = "ranking"\ncap = "15%"\n', "a ranking pays nobody, so cap does nothing"),
         ('[reward]\nkind = "ranking"\n[decay]\n', "a ranking does not decay; remove the section [decay]"),
         ('[reward]\nkind = "ranking"\n[payout]\ndeposit = "1"\n', 'the section [payout] needs [reward] kind = "payout"'),
     ],
 )
-def test_what_pays_does_not_go_with_a_ranking(extra: str, said: str) -> None:
+def test_what_pays_does_not_go_with_a_ranking(extra: str, message: str) -> None:
     with pytest.raises(BadInput) as refusal:
         parse(f'[scheme]\nname = "x"\n[score]\nkind = "tests"\n{extra}')
-    assert said in str(refusal.value)
+    assert message in str(refusal.value)
 
 
 def test_its_document_is_read_again() -> None:

@@ -111,7 +111,7 @@ def test_allot_is_what_the_fractions_say(scores: list[int], rules: Reward, data:
     n = len(scores)
     kept = data.draw(st.lists(fraction_, min_size=n, max_size=n))
     registered = data.draw(st.lists(st.booleans(), min_size=n, max_size=n))
-    found = allot(scores, rules, kept, registered)
+    allotment = allot(scores, rules, kept, registered)
 
     strategy = slow_strategy([Fraction(score, NANO) for score in scores], rules)
     capped = slow_cap(strategy, rules)
@@ -121,15 +121,19 @@ def test_allot_is_what_the_fractions_say(scores: list[int], rules: Reward, data:
     unallocated = cut if rules.excess == "drop" else Fraction(0)
     burn = Fraction(1 - sum(final) - unallocated)
 
-    assert fractions(found.strategy) == strategy
-    assert fractions(found.capped) == capped
-    assert fractions(found.share) == final
-    assert found.unallocated == unallocated
-    assert found.burn_strategy == 1 - sum(strategy)
-    assert found.burn_cap == cut - unallocated
-    assert found.burn_decay == sum(capped) - sum(decayed)
-    assert found.burn_unregistered == sum(decayed) - sum(final)
-    assert found.burn == burn == found.burn_strategy + found.burn_cap + found.burn_decay + found.burn_unregistered
+    assert fractions(allotment.strategy) == strategy
+    assert fractions(allotment.capped) == capped
+    assert fractions(allotment.share) == final
+    assert allotment.unallocated == unallocated
+    assert allotment.burn_strategy == 1 - sum(strategy)
+    assert allotment.burn_cap == cut - unallocated
+    assert allotment.burn_decay == sum(capped) - sum(decayed)
+    assert allotment.burn_unregistered == sum(decayed) - sum(final)
+    assert (
+        allotment.burn
+        == burn
+        == allotment.burn_strategy + allotment.burn_cap + allotment.burn_decay + allotment.burn_unregistered
+    )
 
     whole = [*final, burn]
     chain = [half_up(share / max(whole) * U16) for share in whole]
@@ -138,8 +142,8 @@ def test_allot_is_what_the_fractions_say(scores: list[int], rules: Reward, data:
         "exact-sum": lambda: slow_remainders(whole),
         "max-upscale": lambda: chain,
     }[rules.encoding]()
-    assert [*found.u16, found.burn_u16] == weights
-    assert [*found.chain_u16, found.burn_chain_u16] == chain
+    assert [*allotment.u16, allotment.burn_u16] == weights
+    assert [*allotment.chain_u16, allotment.burn_chain_u16] == chain
     if rules.encoding == "exact-sum":
         assert sum(weights) == U16
 
@@ -148,10 +152,10 @@ def test_allot_is_what_the_fractions_say(scores: list[int], rules: Reward, data:
 def test_one_pass_of_water_filling_is_the_repeated_rule(parts: list[int], percent: int) -> None:
     rules = reward(cap=f"{percent}%")
     shares = Shares(parts, max(1, sum(parts)))
-    found = cap(shares, rules)
-    assert fractions(found.shares) == slow_cap(fractions(shares), rules)
-    assert Fraction(found.burnt, found.shares.denominator) == shares.total - found.shares.total
-    assert all(share <= Fraction(percent, 100) for share in fractions(found.shares))
+    capped = cap(shares, rules)
+    assert fractions(capped.shares) == slow_cap(fractions(shares), rules)
+    assert Fraction(capped.burnt, capped.shares.denominator) == shares.total - capped.shares.total
+    assert all(share <= Fraction(percent, 100) for share in fractions(capped.shares))
 
 
 @given(
@@ -161,8 +165,8 @@ def test_one_pass_of_water_filling_is_the_repeated_rule(parts: list[int], percen
     excess=st.sampled_from(["redistribute", "drop", "burn"]),
 )
 def test_equal_scores_get_equal_weights(scores: list[int], strategy: str, cap: str, excess: str) -> None:
-    found = allot(scores, reward(strategy=strategy, cap=cap, excess=excess), [NANO] * len(scores), [True] * len(scores))
-    for weights in (found.u16, found.chain_u16):
+    allotment = allot(scores, reward(strategy=strategy, cap=cap, excess=excess), [NANO] * len(scores), [True] * len(scores))
+    for weights in (allotment.u16, allotment.chain_u16):
         assert len(set(zip(scores, weights, strict=True))) == len(set(scores))
 
 
@@ -171,9 +175,9 @@ def test_published_weights(shared: Path) -> None:
     assert cases
     for case in cases:
         fields = {key: case[key] for key in ("strategy", "temperature", "top") if key in case}
-        found = allotted(case["scores"], reward(cap="100%", **fields))
-        assert found.u16 == case["u16"], case
-        assert found.burn_u16 == case.get("burn", 0), case
+        allotment = allotted(case["scores"], reward(cap="100%", **fields))
+        assert allotment.u16 == case["u16"], case
+        assert allotment.burn_u16 == case.get("burn", 0), case
 
 
 def test_published_caps(shared: Path) -> None:
@@ -181,84 +185,84 @@ def test_published_caps(shared: Path) -> None:
     assert cases
     for case in cases:
         parts = [nanos(share) for share in case["shares"]]
-        found = cap(Shares(parts, NANO), reward(cap=case["cap"], excess=case["excess"]))
-        assert fractions(found.shares) == [Fraction(share) for share in case["out"]], case
-        assert Fraction(found.burnt, found.shares.denominator) == Fraction(case["burn"]), case
+        capped = cap(Shares(parts, NANO), reward(cap=case["cap"], excess=case["excess"]))
+        assert fractions(capped.shares) == [Fraction(share) for share in case["out"]], case
+        assert Fraction(capped.burnt, capped.shares.denominator) == Fraction(case["burn"]), case
 
 
 def test_nobody_takes_part_and_everything_burns() -> None:
     for strategy in STRATEGIES:
         for scores in ([], ["0", "0"], ["0.2", "0.1"]):
-            found = allotted(scores, reward(strategy=strategy, min_score="0.3"))
-            assert found.burn_strategy == found.burn == 1
-            assert found.u16 == found.chain_u16 == [0] * len(scores)
-            assert found.burn_u16 == found.burn_chain_u16 == U16
+            allotment = allotted(scores, reward(strategy=strategy, min_score="0.3"))
+            assert allotment.burn_strategy == allotment.burn == 1
+            assert allotment.u16 == allotment.chain_u16 == [0] * len(scores)
+            assert allotment.burn_u16 == allotment.burn_chain_u16 == U16
 
 
 def test_the_floor_lets_in_who_reaches_it_exactly() -> None:
-    found = allotted(["0.6", "0.3", "0.299999999", "0"], reward(min_score="0.3", cap="100%"))
-    assert fractions(found.share) == [Fraction(2, 3), Fraction(1, 3), 0, 0]
+    allotment = allotted(["0.6", "0.3", "0.299999999", "0"], reward(min_score="0.3", cap="100%"))
+    assert fractions(allotment.share) == [Fraction(2, 3), Fraction(1, 3), 0, 0]
 
 
 def test_direct_leaves_the_rest_to_burn_and_the_cap_redistributes_only_what_was_shared_out() -> None:
-    found = allotted(["0.6", "0.1", "0.1"], reward(strategy="direct", cap="0.3"))
-    assert fractions(found.capped) == [Fraction("0.3"), Fraction("0.25"), Fraction("0.25")]
-    assert found.burn_strategy == found.burn == Fraction("0.2")
+    allotment = allotted(["0.6", "0.1", "0.1"], reward(strategy="direct", cap="0.3"))
+    assert fractions(allotment.capped) == [Fraction("0.3"), Fraction("0.25"), Fraction("0.25")]
+    assert allotment.burn_strategy == allotment.burn == Fraction("0.2")
 
 
 def test_losers_of_winner_takes_all_do_not_get_what_the_cap_takes_from_the_winner() -> None:
-    found = allotted(["0.9", "0.8"], reward(strategy="winner-takes-all"))
-    assert fractions(found.share) == [Fraction(1, 2), 0]
-    assert found.burn_cap == Fraction(1, 2)
+    allotment = allotted(["0.9", "0.8"], reward(strategy="winner-takes-all"))
+    assert fractions(allotment.share) == [Fraction(1, 2), 0]
+    assert allotment.burn_cap == Fraction(1, 2)
 
 
 def test_fewer_winners_share_all_where_fewer_have_a_score() -> None:
-    found = allotted(["0.9", "0.8", "0"], reward(strategy="winner-takes-all", top=5))
-    assert fractions(found.share) == [Fraction(1, 2), Fraction(1, 2), 0]
-    assert found.burn == 0
+    allotment = allotted(["0.9", "0.8", "0"], reward(strategy="winner-takes-all", top=5))
+    assert fractions(allotment.share) == [Fraction(1, 2), Fraction(1, 2), 0]
+    assert allotment.burn == 0
 
 
 def test_everyone_at_the_cap_exactly_is_left_alone() -> None:
-    found = allotted(["0.5", "0.5"], reward(cap="50%"))
-    assert found.u16 == [32768, 32768]  # halves up, each by itself
-    assert found.burn_u16 == 0
+    allotment = allotted(["0.5", "0.5"], reward(cap="50%"))
+    assert allotment.u16 == [32768, 32768]  # halves up, each by itself
+    assert allotment.burn_u16 == 0
 
 
 def test_what_is_dropped_belongs_to_nobody() -> None:
-    found = allotted(["0.9", "0.1"], reward(excess="drop"), kept=["0.5", "1"])
-    assert fractions(found.share) == [Fraction(1, 4), Fraction(1, 10)]
-    assert found.unallocated == Fraction(2, 5)
-    assert found.burn == found.burn_decay == Fraction(1, 4)
+    allotment = allotted(["0.9", "0.1"], reward(excess="drop"), kept=["0.5", "1"])
+    assert fractions(allotment.share) == [Fraction(1, 4), Fraction(1, 10)]
+    assert allotment.unallocated == Fraction(2, 5)
+    assert allotment.burn == allotment.burn_decay == Fraction(1, 4)
 
 
 def test_what_is_burnt_and_what_decays_and_what_has_no_uid_add_up() -> None:
-    found = allotted(["0.5", "0.25", "0.25"], reward(cap="40%", excess="burn"), kept=["0.5", "1", "0.8"], uids="++-")
-    assert found.burn_cap == Fraction("0.1")
-    assert found.burn_decay == Fraction("0.25")
-    assert found.burn_unregistered == Fraction("0.2")
-    assert found.burn == Fraction("0.55")
-    assert found.u16 == [13107, 16384, 0]
+    allotment = allotted(["0.5", "0.25", "0.25"], reward(cap="40%", excess="burn"), kept=["0.5", "1", "0.8"], uids="++-")
+    assert allotment.burn_cap == Fraction("0.1")
+    assert allotment.burn_decay == Fraction("0.25")
+    assert allotment.burn_unregistered == Fraction("0.2")
+    assert allotment.burn == Fraction("0.55")
+    assert allotment.u16 == [13107, 16384, 0]
 
 
 def test_when_all_decay_alike_the_burn_is_their_burnt_fraction() -> None:
-    found = allotted(["0.7", "0.6", "0.5"], reward(), kept=["0.9"] * 3)
-    assert found.burn_u16 == 6554  # B · 65535, halves up
+    allotment = allotted(["0.7", "0.6", "0.5"], reward(), kept=["0.9"] * 3)
+    assert allotment.burn_u16 == 6554  # B · 65535, halves up
     everything = allotted(["0.7"], reward(cap="100%"), kept=["0"])
     assert (everything.u16, everything.burn_u16) == ([0], U16)
 
 
 def test_the_remainder_goes_to_the_earlier_and_to_the_burn_last() -> None:
-    found = allotted(["0.5"] * 4, reward(encoding="exact-sum"), kept=["0.8"] * 4)
-    assert found.u16 == [13107] * 4
-    assert found.burn_u16 == 13107
+    allotment = allotted(["0.5"] * 4, reward(encoding="exact-sum"), kept=["0.8"] * 4)
+    assert allotment.u16 == [13107] * 4
+    assert allotment.burn_u16 == 13107
     thirds = encode([1, 1, 1], 1, 4, "exact-sum")
     assert (thirds.u16, thirds.burn_u16) == ([16384, 16384, 16384], 16383)
 
 
 def test_the_chain_form_scales_the_largest_to_the_top_and_counts_the_burn() -> None:
-    found = allotted(["0.5", "0.5"], reward(cap="25%", excess="burn", encoding="max-upscale"))
-    assert found.u16 == found.chain_u16 == [32768, 32768]
-    assert found.burn_u16 == found.burn_chain_u16 == U16
+    allotment = allotted(["0.5", "0.5"], reward(cap="25%", excess="burn", encoding="max-upscale"))
+    assert allotment.u16 == allotment.chain_u16 == [32768, 32768]
+    assert allotment.burn_u16 == allotment.burn_chain_u16 == U16
 
 
 def test_shares_for_the_reader_round_half_to_even() -> None:
@@ -271,9 +275,9 @@ def test_shares_for_the_reader_round_half_to_even() -> None:
 
 def test_a_share_is_the_same_however_many_there_are() -> None:
     n = 5_000
-    found = allot([NANO // 2] * n, reward(), [NANO] * n, [True] * n)
-    assert set(found.u16) == {13}
-    assert found.burn == 0
+    allotment = allot([NANO // 2] * n, reward(), [NANO] * n, [True] * n)
+    assert set(allotment.u16) == {13}
+    assert allotment.burn == 0
 
 
 def test_columns_of_different_length_are_refused() -> None:

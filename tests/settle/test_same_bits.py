@@ -60,7 +60,7 @@ def competitions(count: int) -> Iterator[tuple[str, Doc]]:
 
 def _split(seed: int, size: int) -> Doc:
     given = emission_of(seed, size)
-    return given | {"competitions": [{"share": one["share"], "case": one["case"]} for one in given["competitions"]]}
+    return given | {"competitions": [{"share": part["share"], "case": part["case"]} for part in given["competitions"]]}
 
 
 def _renamed(case: Doc, number: int) -> Doc:
@@ -68,8 +68,8 @@ def _renamed(case: Doc, number: int) -> Doc:
     for place, name in enumerate(NAMES):
         key = PARTICIPANTS[(number + place) % len(PARTICIPANTS)]
         text = text.replace(json.dumps(key), json.dumps(f"{key}{name}"))
-    found: Doc = json.loads(text)
-    return found
+    document: Doc = json.loads(text)
+    return document
 
 
 def started(python: Path | str, arguments: list[str], given: bytes, settings: dict[str, str]) -> bytes:
@@ -83,8 +83,8 @@ def started(python: Path | str, arguments: list[str], given: bytes, settings: di
 
 def answers(python: Path | str, asked: list[bytes], settings: dict[str, str]) -> list[bytes]:
     """What a Python answers; a refusal without its words, which are for people."""
-    said = started(python, ["-m", "assay", "conformance", "serve"], b"".join(asked), settings).splitlines()
-    return [line.partition(b',"why":')[0] if b'"refused":true' in line else line for line in said]
+    lines = started(python, ["-m", "assay", "conformance", "serve"], b"".join(asked), settings).splitlines()
+    return [line.partition(b',"why":')[0] if b'"refused":true' in line else line for line in lines]
 
 
 @cache
@@ -98,7 +98,7 @@ def compared(python: Path, count: int) -> None:
     asked, ours = generated(count)
     theirs = answers(python, asked, THEIRS)
     assert len(ours) == len(theirs) == count
-    different = [number for number, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one != other]
+    different = [number for number, (our, other) in enumerate(zip(ours, theirs, strict=True)) if our != other]
     assert not different, f"{len(different)} of {count} differ, first {different[0]}: {asked[different[0]][:300]!r}"
     assert sum(b'"refused":true' in our for our in ours) < count // 10
 

@@ -26,24 +26,24 @@ def test_the_lowest_seq_of_a_key_counts_in_whatever_order_they_come() -> None:
 
 @given(st.permutations([("fail", 9), ("pass", 2), ("pass", 3), ("timeout", 4)]))
 def test_the_order_of_the_records_changes_nothing(pairs: list[tuple[str, int]]) -> None:
-    [one] = accepted([trial(outcome, seq=seq) for outcome, seq in pairs], axes())
-    assert isinstance(one, Tests)
-    assert (one.outcome, one.seq) == ("pass", 2)
+    [record] = accepted([trial(outcome, seq=seq) for outcome, seq in pairs], axes())
+    assert isinstance(record, Tests)
+    assert (record.outcome, record.seq) == ("pass", 2)
 
 
 @pytest.mark.parametrize(
-    ("kind", "one", "other"),
+    ("kind", "first", "other"),
     [
         ("workflow", {"outcome": "invalid"}, {"outcome": "service-error"}),
         ("points", {"valid": 1}, {"valid": 2}),
     ],
 )
-def test_where_the_key_names_the_participant_a_submission_makes_no_other_record(kind: str, one: Any, other: Any) -> None:
+def test_where_the_key_names_the_participant_a_submission_makes_no_other_record(kind: str, first: Any, other: Any) -> None:
     thing = {"task": "t"} if kind == "workflow" else {"repository": "o/r"}
-    records = [make(kind, submission="", seq=1, **thing, **one), make(kind, submission="s", seq=2, **thing, **other)]
+    records = [make(kind, submission="", seq=1, **thing, **first), make(kind, submission="s", seq=2, **thing, **other)]
     assert accepted(records, axes()) == records[:1]
     with pytest.raises(BadInput, match="two different records"):
-        accepted([make(kind, submission=name, **thing, **one) for name in ("", "s")], axes())
+        accepted([make(kind, submission=name, **thing, **first) for name in ("", "s")], axes())
 
 
 def test_different_records_of_one_key_without_seq_are_refused() -> None:

@@ -108,15 +108,15 @@ def records(draw: st.DrawFn, kind: str) -> list[Evidence]:
         },
         optional={"seq": st.integers(0, 5)},
     )
-    found = [make(kind, **draw(common), **draw(FIELDS[kind])) for _ in range(draw(st.integers(0, 7)))]
+    evidence = [make(kind, **draw(common), **draw(FIELDS[kind])) for _ in range(draw(st.integers(0, 7)))]
     if draw(st.booleans()):
-        found = [item.model_copy(update={"seq": 100 - at}) for at, item in enumerate(found)]
-    return found + draw(st.lists(st.sampled_from(found), max_size=2)) if found else found
+        evidence = [item.model_copy(update={"seq": 100 - at}) for at, item in enumerate(evidence)]
+    return evidence + draw(st.lists(st.sampled_from(evidence), max_size=2)) if evidence else evidence
 
 
-def outcome(of: Any, found: list[Evidence], frame: Frame, rules: Any) -> Scored | type[BadInput]:
+def outcome(of: Any, evidence: list[Evidence], frame: Frame, rules: Any) -> Scored | type[BadInput]:
     try:
-        scored: Scored = of(found, frame, rules)
+        scored: Scored = of(evidence, frame, rules)
     except BadInput:
         return BadInput
     return scored
@@ -132,8 +132,8 @@ def test_arrays_give_what_records_give(kind: str, data: st.DataObject) -> None:
         tasks=("t1", "t2"),
         oldest=data.draw(st.sampled_from([0, 3])),
     )
-    rules, found = data.draw(st.sampled_from(RULES[kind])), data.draw(records(kind))
-    ours, theirs = outcome(score, found, frame, rules), outcome(SCORERS[kind], found, frame, rules)
+    rules, evidence = data.draw(st.sampled_from(RULES[kind])), data.draw(records(kind))
+    ours, theirs = outcome(score, evidence, frame, rules), outcome(SCORERS[kind], evidence, frame, rules)
     if isinstance(ours, Scored) and isinstance(theirs, Scored):
         assert_same(ours, theirs)
     else:
@@ -141,9 +141,9 @@ def test_arrays_give_what_records_give(kind: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("rules", RULES["workflow"])
-@given(found=st.lists(_ran(), min_size=1, max_size=20))
-def test_each_task_is_rounded_exactly(rules: WorkflowScore, found: list[dict[str, Any]]) -> None:
-    tasks = [make("workflow", task="t", **fields) for fields in found]
+@given(runs=st.lists(_ran(), min_size=1, max_size=20))
+def test_each_task_is_rounded_exactly(rules: WorkflowScore, runs: list[dict[str, Any]]) -> None:
+    tasks = [make("workflow", task="t", **fields) for fields in runs]
     exact = [workflow.task(task, rules).score for task in tasks]  # type: ignore[arg-type]
     assert workflow.task_scores(Columns.of(tasks, workflow.COLUMNS), rules).tolist() == exact
 
@@ -175,7 +175,9 @@ def test_halves_go_to_the_even_number(pairs: list[tuple[int, int]]) -> None:
 def test_records_have_one_number_if_their_fields_are_equal(rows: list[tuple[int, ...]]) -> None:
     fields = [np.array(column, np.int64) for column in zip(*rows, strict=True)] or [np.empty(0, np.int64)]
     numbers = together(fields)
-    assert [[one == other for other in numbers.tolist()] for one in numbers.tolist()] == [[a == b for b in rows] for a in rows]
+    assert [[number == other for other in numbers.tolist()] for number in numbers.tolist()] == [
+        [a == b for b in rows] for a in rows
+    ]
     assert repeated(numbers).tolist() == [at for at, row in enumerate(rows) if rows.count(row) > 1]
     dense = np.array([0, 1, 1, 5], np.int64)
     assert repeated(dense).tolist() == [1, 2]
@@ -188,7 +190,7 @@ def test_numbers_stay_below_64_bits_where_every_field_is_large() -> None:
 
 
 def test_a_table_reads_the_records_that_somebody_looks_at() -> None:
-    found = [
+    evidence = [
         make("given", score="0.5"),
         make("given", participant="bob", score="1"),
         make("given", validator="v2", score=text(NANO // 4)),
@@ -197,14 +199,14 @@ def test_a_table_reads_the_records_that_somebody_looks_at() -> None:
 
     def read(at: Any) -> list[Evidence]:
         asked.append(at.tolist())
-        return [found[index] for index in at.tolist()]
+        return [evidence[index] for index in at.tolist()]
 
-    table = RecordTable(Columns.of(found, find("given").columns(RULES["given"][0])), read)
+    table = RecordTable(Columns.of(evidence, find("given").columns(RULES["given"][0])), read)
     frame = axes()
-    assert_same(score(table, frame, RULES["given"][0]), SCORERS["given"](found, frame, RULES["given"][0]))
+    assert_same(score(table, frame, RULES["given"][0]), SCORERS["given"](evidence, frame, RULES["given"][0]))
     assert asked == []
-    assert list(table.about(frame, 0)) == [found[0], found[2]]
-    assert list(table.about(axes(submissions=("", "")), 0)) == [found[0], found[2]]
-    assert list(table.take(np.array([2, 1]))) == [found[2], found[1]]
+    assert list(table.about(frame, 0)) == [evidence[0], evidence[2]]
+    assert list(table.about(axes(submissions=("", "")), 0)) == [evidence[0], evidence[2]]
+    assert list(table.take(np.array([2, 1]))) == [evidence[2], evidence[1]]
     assert asked == [[0, 2], [0, 2], [2, 1]]
-    assert (len(table), table[1], list(table[1:])) == (3, found[1], found[1:])
+    assert (len(table), table[1], list(table[1:])) == (3, evidence[1], evidence[1:])

@@ -14,11 +14,11 @@ RULES = GivenScore(kind="given")
 @given(st.dictionaries(st.integers(0, 9), st.integers(0, 10**9), min_size=1), st.integers(0, 9))
 def test_the_latest_epoch_counts(by_epoch: dict[int, int], now: int) -> None:
     records = [make("given", epoch=epoch, score=text(value)) for epoch, value in by_epoch.items()]
-    found = score_given(records, axes(epoch=now), RULES)
+    scored = score_given(records, axes(epoch=now), RULES)
     past = [epoch for epoch in by_epoch if epoch <= now]
-    assert found.counting.tolist() == [[bool(past), False], [False, False]]
-    assert found.scores[0, 0] == (by_epoch[max(past)] if past else 0)
-    assert found.work["epoch"][0, 0] == (max(past) if past else 0)
+    assert scored.counting.tolist() == [[bool(past), False], [False, False]]
+    assert scored.scores[0, 0] == (by_epoch[max(past)] if past else 0)
+    assert scored.work["epoch"][0, 0] == (max(past) if past else 0)
 
 
 def test_older_submissions_do_not_count() -> None:
@@ -27,5 +27,5 @@ def test_older_submissions_do_not_count() -> None:
 
 def test_participants_without_a_submission_are_told_apart_by_name() -> None:
     records = [make("given", "v1", who, submission="", score=value) for who, value in (("ann", "0.25"), ("bob", "0.5"))]
-    found = score_given(records, axes(submissions=("", "")), RULES)
-    assert found.scores.tolist() == [[250_000_000, 500_000_000], [0, 0]]
+    scored = score_given(records, axes(submissions=("", "")), RULES)
+    assert scored.scores.tolist() == [[250_000_000, 500_000_000], [0, 0]]

@@ -41,7 +41,7 @@ def test_the_score_is_the_share_of_tasks_that_all_who_count_saw_pass(drawn: Any,
     records = [make("tests", v, p, task=f"t{t}", trial=k, outcome=outcome) for (v, p, t, k), outcome in outcomes.items()]
     scored = score(records, frame, rules)
     counting = scored.counting & np.array(seated).reshape(3, 2)
-    found = jointly(scored, counting, tasks)
+    joint = jointly(scored, counting, tasks)
     for column, person in enumerate(PEOPLE):
         count = [validator for row, validator in enumerate(VALIDATORS) if counting[row, column]]
         passed = sum(
@@ -49,8 +49,8 @@ def test_the_score_is_the_share_of_tasks_that_all_who_count_saw_pass(drawn: Any,
         )
         for row in range(3):
             expected = round(Fraction(passed, tasks) * NANO) if counting[row, column] else scored.scores[row, column]
-            assert found.scores[row, column] == expected
-    assert found.work == scored.work
+            assert joint.scores[row, column] == expected
+    assert joint.work == scored.work
 
 
 def test_sums_are_enough_only_where_each_validator_has_its_score() -> None:
@@ -76,8 +76,8 @@ def points(**rules: Any) -> Any:
 
 
 def test_a_story_of_points_says_which_rules_were_chosen() -> None:
-    said = settle(parse_case(points(invalid="subtract", stars_alone=True))).explain("a")["evidence"].text
-    assert said[1:] == (
+    sentences = settle(parse_case(points(invalid="subtract", stars_alone=True))).explain("a")["evidence"].text
+    assert sentences[1:] == (
         "An invalid issue takes the points of its repository away.",
         "Stars count without a valid issue too.",
     )

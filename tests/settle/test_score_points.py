@@ -62,8 +62,8 @@ def test_a_scheme_may_take_points_and_count_stars_alone(
 def test_an_invalid_issue_takes_the_points_of_its_own_repository() -> None:
     table = {"a/b": "5", "c/d": "1"}
     rules = PointsScore.model_validate({"kind": "points", "repositories": table, "invalid": "subtract"})
-    found = score([issues(repository="a/b", valid=2), issues(repository="c/d", invalid=3)], axes(), rules)
-    assert {name: found.work[name][0, 0] for name in found.work} == {
+    scored = score([issues(repository="a/b", valid=2), issues(repository="c/d", invalid=3)], axes(), rules)
+    assert {name: scored.work[name][0, 0] for name in scored.work} == {
         "valid": 2,
         "invalid": 3,
         "starred": 0,
@@ -85,9 +85,9 @@ def test_stars_that_are_worth_nothing_do_not_count_alone(rules: dict[str, str]) 
 
 def test_a_revoked_issue_is_taken_back_in_the_epoch_it_is_revoked_but_no_further_than_to_zero() -> None:
     records = [issues(1, valid=3, invalid=2), issues(2, valid=1, revoked_valid=2), issues(3, revoked_invalid=5)]
-    found = score(records, axes(), RULES)
-    assert found.scores[0, 0] == nanos("0.1")
-    assert {name: array[0, 0] for name, array in found.work.items()} == {
+    scored = score(records, axes(), RULES)
+    assert scored.scores[0, 0] == nanos("0.1")
+    assert {name: array[0, 0] for name, array in scored.work.items()} == {
         "valid": 2,
         "invalid": 0,
         "starred": 0,
@@ -103,25 +103,25 @@ def test_a_validator_counts_from_its_first_record_in_the_window() -> None:
     rules = RULES.model_copy(update={"window_epochs": 2})
     old = issues(3, valid=9, starred=True)
     assert not score([old], axes(epoch=5), rules).counting.any()
-    found = score([old, issues(4, valid=1, starred=True)], axes(epoch=5), rules)
-    assert found.counting.tolist() == [[True, False], [False, False]]
-    assert found.work["points"][0, 0] == nanos("5.25")
+    scored = score([old, issues(4, valid=1, starred=True)], axes(epoch=5), rules)
+    assert scored.counting.tolist() == [[True, False], [False, False]]
+    assert scored.work["points"][0, 0] == nanos("5.25")
 
 
 def test_the_latest_star_counts_even_from_before_the_window() -> None:
     rules = PointsScore.model_validate({"kind": "points", "repositories": {"a/b": "5", "c/d": "1"}, "window_epochs": 1})
     before = [issues(1, starred=True), issues(2, starred=False), issues(3, "c/d", starred=True)]
-    found = score([*before, issues(5, valid=1, starred=False), issues(5, validator="v2", valid=2)], axes(epoch=5), rules)
-    assert found.work["starred"].tolist() == [[1, 0], [0, 0]]
-    assert found.work["points"].tolist() == [[nanos("5.25"), 0], [nanos("10"), 0]]
-    assert found.first == {"ann": 1}
+    scored = score([*before, issues(5, valid=1, starred=False), issues(5, validator="v2", valid=2)], axes(epoch=5), rules)
+    assert scored.work["starred"].tolist() == [[1, 0], [0, 0]]
+    assert scored.work["points"].tolist() == [[nanos("5.25"), 0], [nanos("10"), 0]]
+    assert scored.first == {"ann": 1}
 
 
 def test_a_table_may_value_an_issue_beyond_64_bits() -> None:
     rules = PointsScore.model_validate({"kind": "points", "repositories": {"a/b": "1" + "0" * 30}})
-    found = score([issues(valid=1)], axes(), rules)
-    assert found.work["points"][0, 0] == 10**39
-    assert found.scores[0, 0] == NANO
+    scored = score([issues(valid=1)], axes(), rules)
+    assert scored.work["points"][0, 0] == 10**39
+    assert scored.scores[0, 0] == NANO
 
 
 counts = st.fixed_dictionaries(
@@ -134,7 +134,7 @@ books = st.dictionaries(st.tuples(st.sampled_from(["a/b", "c/d", "e/f"]), st.int
 def test_against_fractions(book: dict[tuple[str, int], dict[str, Any]], window: int | None) -> None:
     table = {"a/b": "5", "c/d": "0.333333333"}
     rules = PointsScore.model_validate({"kind": "points", "repositories": table, "full_points": 7, "window_epochs": window})
-    found = score([issues(epoch, repository, **entry) for (repository, epoch), entry in book.items()], axes(epoch=5), rules)
+    scored = score([issues(epoch, repository, **entry) for (repository, epoch), entry in book.items()], axes(epoch=5), rules)
     start = 0 if window is None else 5 - window + 1
     recent = [(repository, entry) for (repository, epoch), entry in book.items() if start <= epoch <= 5 and repository in table]
     valid = {
@@ -148,5 +148,5 @@ def test_against_fractions(book: dict[tuple[str, int], dict[str, Any]], window: 
     whole = sum((Fraction(table[name]) * valid[name] for name in table), Fraction(0))
     whole += min(Fraction(5, 4), Fraction(stars, 4)) if sum(valid.values()) else 0
     whole = Fraction(0) if invalid > sum(valid.values()) else whole
-    assert found.counting[0, 0] == bool(recent)
-    assert found.scores[0, 0] == (round(min(Fraction(1), whole / 7) * NANO) if recent else 0)
+    assert scored.counting[0, 0] == bool(recent)
+    assert scored.scores[0, 0] == (round(min(Fraction(1), whole / 7) * NANO) if recent else 0)

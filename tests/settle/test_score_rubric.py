@@ -29,9 +29,9 @@ def test_vectors(shared: Path) -> None:
         baseline = {name: name not in case.get("baseline_failed", ()) for name in MET}
         checks = {check.id: check.id not in case["failed"] for check in rules.checks}
         for verdict, final in case["final"].items():
-            found = judge(baseline, checks, verdict, rules)
-            assert found is not None
-            assert found.bps == final
+            grade = judge(baseline, checks, verdict, rules)
+            assert grade is not None
+            assert grade.bps == final
 
 
 @st.composite
@@ -97,16 +97,16 @@ def test_a_failed_baseline_is_zero_whatever_else_there_is(failed: str) -> None:
 )
 def test_a_malformed_judgement_is_none_never_zero(baseline: Any, checks: Any, verdict: Any) -> None:
     assert judge(baseline, checks, verdict, TWO) is None
-    found = score([make("rubric", baseline=baseline, checks=checks, verdict=verdict)], axes(), TWO)
-    assert found.unjudged is not None
-    assert found.unjudged.tolist() == [[True, False], [False, False]]
-    assert not found.counting.any()
+    scored = score([make("rubric", baseline=baseline, checks=checks, verdict=verdict)], axes(), TWO)
+    assert scored.unjudged is not None
+    assert scored.unjudged.tolist() == [[True, False], [False, False]]
+    assert not scored.counting.any()
 
 
 def test_answers_to_questions_nobody_asked_change_nothing() -> None:
-    found = judge({**MET, "B5": False}, {**BOTH, "C9": False}, "COHERENT", TWO)
-    assert found is not None
-    assert found.bps == 10_000
+    grade = judge({**MET, "B5": False}, {**BOTH, "C9": False}, "COHERENT", TWO)
+    assert grade is not None
+    assert grade.bps == 10_000
 
 
 def test_scores_and_work() -> None:
@@ -117,18 +117,18 @@ def test_scores_and_work() -> None:
         make("rubric", "v2", "bob", baseline=MET, checks=BOTH, verdict="COHERENT", outcome="unjudged"),
         make("rubric", "v2", "bob", submission="older", baseline=MET, checks=BOTH, verdict="COHERENT"),
     ]
-    found = score(records, axes(), TWO)
-    assert found.scores.tolist() == [[850_000_000, 0], [200_000_000, 0]]  # 7001 + ⌊2999 / 2⌋ = 8500; capped
-    assert found.counting.tolist() == [[True, True], [True, False]]
-    assert found.unjudged is not None
-    assert found.unjudged.tolist() == [[False, False], [False, True]]
-    assert found.work["base"].tolist() == [[7001, 0], [2999, 0]]
-    assert found.work["missed_skippable"].tolist() == [[2999, 0], [0, 0]]
-    assert found.work["verdict"].tolist() == [["ELEGANT", None], ["COHERENT", None]]
-    assert found.work["gate"].tolist() == [[True, False], [True, False]]
-    assert found.work["capped"].tolist() == [[False, False], [True, False]]
-    assert found.work["bps"].tolist() == [[8500, 0], [2000, 0]]
-    assert found.first == {"ann": 1, "bob": 1}
+    scored = score(records, axes(), TWO)
+    assert scored.scores.tolist() == [[850_000_000, 0], [200_000_000, 0]]  # 7001 + ⌊2999 / 2⌋ = 8500; capped
+    assert scored.counting.tolist() == [[True, True], [True, False]]
+    assert scored.unjudged is not None
+    assert scored.unjudged.tolist() == [[False, False], [False, True]]
+    assert scored.work["base"].tolist() == [[7001, 0], [2999, 0]]
+    assert scored.work["missed_skippable"].tolist() == [[2999, 0], [0, 0]]
+    assert scored.work["verdict"].tolist() == [["ELEGANT", None], ["COHERENT", None]]
+    assert scored.work["gate"].tolist() == [[True, False], [True, False]]
+    assert scored.work["capped"].tolist() == [[False, False], [True, False]]
+    assert scored.work["bps"].tolist() == [[8500, 0], [2000, 0]]
+    assert scored.first == {"ann": 1, "bob": 1}
 
 
 def test_a_suspected_injection_counts_unless_the_scheme_says_otherwise() -> None:
@@ -227,18 +227,18 @@ def vote(judge: str, first: bool, second: bool, verdict: str = "COHERENT") -> di
 def test_flips_are_counted_by_question_and_by_judge() -> None:
     rules = RubricScore.model_validate(PANEL)
     answers = [vote("a", True, True), vote("b", False, True), vote("a", True, False, "FLAWED")]
-    found = decide([PanelAnswer.model_validate(answer) for answer in answers], rules)
-    assert (found.why, found.checks, found.verdict) == (None, {"C.1": True, "C2": True}, "COHERENT")
-    assert {rate.name: str(rate) for rate in found.questions if rate.flips} == {"C.1": "1/3", "C2": "1/3", "verdict": "1/3"}
-    assert [str(rate) for rate in found.judges] == ["0/7", "1/7", "2/7"]
+    decision = decide([PanelAnswer.model_validate(answer) for answer in answers], rules)
+    assert (decision.why, decision.checks, decision.verdict) == (None, {"C.1": True, "C2": True}, "COHERENT")
+    assert {rate.name: str(rate) for rate in decision.questions if rate.flips} == {"C.1": "1/3", "C2": "1/3", "verdict": "1/3"}
+    assert [str(rate) for rate in decision.judges] == ["0/7", "1/7", "2/7"]
 
 
 @given(st.permutations(range(5)), st.lists(st.sampled_from(VERDICTS), min_size=5, max_size=5), st.integers(0, 5))
 def test_the_order_of_a_panel_decides_nothing(order: list[int], words: list[str], no: int) -> None:
     rules = RubricScore.model_validate(PANEL | {"panel": {"answers": 5, "max_disagreement": "2/5"}})
     answers = [PanelAnswer.model_validate(vote("a", at >= no, True, word)) for at, word in enumerate(words)]
-    found, turned = decide(answers, rules), decide([answers[at] for at in order], rules)
-    assert (found.why, found.checks, found.verdict, found.questions) == (
+    decision, turned = decide(answers, rules), decide([answers[at] for at in order], rules)
+    assert (decision.why, decision.checks, decision.verdict, decision.questions) == (
         turned.why,
         turned.checks,
         turned.verdict,

@@ -23,9 +23,9 @@ FREE = {"cost": "0", "budget": "1", "seconds": "0", "max_seconds": "1"}
 
 
 def ran(name: str = "t1", validator: str = "v1", **fields: Any) -> Workflow:
-    made = make("workflow", validator, task=name, **{**PERFECT, **FREE, **fields})
-    assert isinstance(made, Workflow)
-    return made
+    record = make("workflow", validator, task=name, **{**PERFECT, **FREE, **fields})
+    assert isinstance(record, Workflow)
+    return record
 
 
 def test_vectors(shared: Path) -> None:
@@ -113,11 +113,11 @@ def test_the_window_is_the_last_tasks_by_epoch_and_name(all_runs: list[dict[str,
     rules = WorkflowScore(kind="workflow", window=window)
     names = [(index // 2, "zé"[index % 2]) for index in range(len(all_runs))]  # z before é in UTF-8
     records: list[Evidence] = [ran(name, epoch=epoch, **run) for (epoch, name), run in zip(names, all_runs, strict=True)]
-    found = score(records[::-1], axes(), rules)
+    scored = score(records[::-1], axes(), rules)
     each = [round(plainly(run, rules) * NANO) for run in all_runs][-window:]
-    assert found.scores[0, 0] == round(Fraction(sum(each), len(each)))
-    assert found.work["tasks"][0, 0] == len(each)
-    assert found.counting.tolist() == [[True, False], [False, False]]
+    assert scored.scores[0, 0] == round(Fraction(sum(each), len(each)))
+    assert scored.work["tasks"][0, 0] == len(each)
+    assert scored.counting.tolist() == [[True, False], [False, False]]
 
 
 def test_a_service_error_takes_the_task_out_for_everybody_it_was_judged_for() -> None:
@@ -129,12 +129,12 @@ def test_a_service_error_takes_the_task_out_for_everybody_it_was_judged_for() ->
         ran("t1", "v2", participant="bob", outcome="service-error"),
         ran("t2", "v2", outcome="invalid"),
     ]
-    found = score(records, axes(), RULES)
-    assert found.scores.tolist() == [[550_000_000, 0], [0, 0]]  # (1 + 0.1) / 2: t2 of epoch 1 is out, of epoch 2 it is in
-    assert found.work["tasks"].tolist() == [[2, 0], [1, 0]]
-    assert found.counting.tolist() == [[True, False], [True, False]]
-    assert found.emptied is not None
-    assert found.emptied.tolist() == [[False, False], [False, True]]
+    scored = score(records, axes(), RULES)
+    assert scored.scores.tolist() == [[550_000_000, 0], [0, 0]]  # (1 + 0.1) / 2: t2 of epoch 1 is out, of epoch 2 it is in
+    assert scored.work["tasks"].tolist() == [[2, 0], [1, 0]]
+    assert scored.counting.tolist() == [[True, False], [True, False]]
+    assert scored.emptied is not None
+    assert scored.emptied.tolist() == [[False, False], [False, True]]
 
 
 def test_only_the_current_submission_and_never_a_duplicate() -> None:
@@ -144,10 +144,10 @@ def test_only_the_current_submission_and_never_a_duplicate() -> None:
         ran("t2", submission="older"),
         make("workflow", participant="bob", task="t1", submission="s", outcome="invalid"),
     ]
-    found = score(records, frame, RULES)
-    assert found.counting.tolist() == [[True, False], [False, False]]
-    assert found.scores[0, 0] == NANO
-    assert found.first == {"ann": 1}
+    scored = score(records, frame, RULES)
+    assert scored.counting.tolist() == [[True, False], [False, False]]
+    assert scored.scores[0, 0] == NANO
+    assert scored.first == {"ann": 1}
 
 
 def test_a_task_with_large_denominators_is_settled_in_pythons_integers() -> None:

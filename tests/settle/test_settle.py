@@ -38,10 +38,10 @@ def undigested(document: Doc) -> Doc:
 
 def hold_equal(oracle: Doc, package: Doc) -> None:
     """Fails with the places where the package's document is not the oracle's."""
-    found = [f"  {one}" for one in islice(differences(oracle, package), SHOWN + 1)]
-    if found:
-        more = ["  …"] if len(found) > SHOWN else []
-        pytest.fail("\n".join(["the oracle expects, the package got:", *found[:SHOWN], *more]), pytrace=False)
+    lines = [f"  {difference}" for difference in islice(differences(oracle, package), SHOWN + 1)]
+    if lines:
+        more = ["  …"] if len(lines) > SHOWN else []
+        pytest.fail("\n".join(["the oracle expects, the package got:", *lines[:SHOWN], *more]), pytrace=False)
 
 
 def hold_digested(document: Doc) -> None:
@@ -122,11 +122,11 @@ def test_settlements_that_follow_each_other(kind: str, seed: int, size: int, len
 @given(seed=seeds(), size=SIZES)
 def test_an_emission_split(seed: int, size: int) -> None:
     case = emission_of(seed, size)
-    competitions = [{"share": one["share"], "case": one["case"]} for one in case["competitions"]]
+    competitions = [{"share": part["share"], "case": part["case"]} for part in case["competitions"]]
     document = answer("emission", {"subnet": case["subnet"], "competitions": competitions})
     hold_digested(document)
-    for row, one in zip(document["competitions"], case["competitions"], strict=True):
-        assert row.pop("settlement") == answer("settle", one["case"])["digest"]
+    for row, part in zip(document["competitions"], case["competitions"], strict=True):
+        assert row.pop("settlement") == answer("settle", part["case"])["digest"]
     assert document.pop("schema") == "assay.emission/1"
     hold_equal(oracle_emission(case), undigested(document))
 

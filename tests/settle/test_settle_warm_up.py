@@ -48,40 +48,40 @@ def settled(tasks: dict[str, dict[str, int]], **score: Any) -> Settlement:
 
 
 def test_a_share_grows_with_the_tasks_seen() -> None:
-    found = settled({"new": {"v": 1}, "old": {"v": 5}}, warm_up=4)
-    rows = {row["participant"]: row for row in found.document["weights"]}
+    settlement = settled({"new": {"v": 1}, "old": {"v": 5}}, warm_up=4)
+    rows = {row["participant"]: row for row in settlement.document["weights"]}
     assert (rows["new"]["tasks_seen"], rows["new"]["warm"], rows["new"]["share"]) == (1, "0.25", "0.125")
     assert (rows["old"]["tasks_seen"], rows["old"]["warm"], rows["old"]["share"]) == (5, "1", "0.5")
-    assert found.document["burn"]["warm_up"] == found.document["burn"]["share"] == "0.375"
-    assert found.explain("new")["warm-up"].text == (
+    assert settlement.document["burn"]["warm_up"] == settlement.document["burn"]["share"] == "0.375"
+    assert settlement.explain("new")["warm-up"].text == (
         "It was seen in 1 task; a whole share needs 4. So 25 % is kept, and the rest burns.",
     )
-    assert found.explain("old")["warm-up"].text == ("It was seen in 5 tasks; a whole share needs 4. Everything is kept.",)
+    assert settlement.explain("old")["warm-up"].text == ("It was seen in 5 tasks; a whole share needs 4. Everything is kept.",)
 
 
 def test_without_the_rule_nothing_says_so() -> None:
-    found = settled({"new": {"v": 1}, "old": {"v": 5}})
-    assert found.warmth is None
-    assert not {"tasks_seen", "warm"} & found.document["weights"][0].keys()
-    assert "warm_up" not in found.document["burn"]
-    assert "warm-up" not in {chapter.name for chapter in found.explain("new").chapters}
-    assert "warm_up" not in found.inputs.scheme.document()["score"]
+    settlement = settled({"new": {"v": 1}, "old": {"v": 5}})
+    assert settlement.warmth is None
+    assert not {"tasks_seen", "warm"} & settlement.document["weights"][0].keys()
+    assert "warm_up" not in settlement.document["burn"]
+    assert "warm-up" not in {chapter.name for chapter in settlement.explain("new").chapters}
+    assert "warm_up" not in settlement.inputs.scheme.document()["score"]
 
 
 @pytest.mark.parametrize(("counts", "seen"), [((3,), 3), ((1, 4), 1), ((4, 1, 3), 3), ((4, 1, 3, 2), 2)])
 def test_of_what_validators_saw_the_lower_median_counts(counts: tuple[int, ...], seen: int) -> None:
-    found = settled({"a": {f"v{place}": count for place, count in enumerate(counts)}}, warm_up=10)
-    assert found.document["weights"][0]["tasks_seen"] == seen
+    settlement = settled({"a": {f"v{place}": count for place, count in enumerate(counts)}}, warm_up=10)
+    assert settlement.document["weights"][0]["tasks_seen"] == seen
 
 
 def test_it_comes_after_decay_and_before_registration_and_stays_exact() -> None:
     rules = Reward.model_validate({"cap": "1"})
-    found = allot([NANO, NANO, NANO], rules, [NANO // 2, NANO, NANO], [True, True, False], [1, 2, 9], 7)
-    assert [found.share[place] for place in range(3)] == [Fraction(1, 42), Fraction(2, 21), Fraction(0)]
-    assert found.burn_decay == Fraction(1, 6)
-    assert found.burn_warm_up == Fraction(1, 6) - Fraction(1, 42) + Fraction(1, 3) - Fraction(2, 21)
-    assert found.burn_unregistered == Fraction(1, 3)
-    assert found.burn == 1 - found.share.total
+    allotment = allot([NANO, NANO, NANO], rules, [NANO // 2, NANO, NANO], [True, True, False], [1, 2, 9], 7)
+    assert [allotment.share[place] for place in range(3)] == [Fraction(1, 42), Fraction(2, 21), Fraction(0)]
+    assert allotment.burn_decay == Fraction(1, 6)
+    assert allotment.burn_warm_up == Fraction(1, 6) - Fraction(1, 42) + Fraction(1, 3) - Fraction(2, 21)
+    assert allotment.burn_unregistered == Fraction(1, 3)
+    assert allotment.burn == 1 - allotment.share.total
     with pytest.raises(ValueError, match="differ in length"):
         allot([NANO], rules, [NANO], [True], [], 7)
 

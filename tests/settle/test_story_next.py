@@ -32,7 +32,7 @@ def handed_in(case: Json, settlement: Settlement, key: str, score: str) -> Settl
             if row.get("submitted_at"):
                 row["submitted_at"] = (max(times) + timedelta(seconds=1)).isoformat()
     after["evidence"] = [
-        *(one for one in after["evidence"] if one["participant"] != key or one["submission"] != NEW),
+        *(row for row in after["evidence"] if row["participant"] != key or row["submission"] != NEW),
         *(
             {"kind": "given", "epoch": settlement.epoch, "validator": vote["validator"], "participant": key, "submission": NEW}
             | {"observed_at": WHEN, "score": score, "seq": 10**6 + at}
@@ -112,8 +112,8 @@ def test_no_score_is_above_one() -> None:
     for row in case["participants"]:
         del row["submitted_at"]
     case["participants"][1]["key"] = "A"  # without times the key decides, and this one is before "a"
-    for one in case["evidence"]:
-        one["participant"] = one["participant"].replace("b", "A")
+    for evidence_row in case["evidence"]:
+        evidence_row["participant"] = evidence_row["participant"].replace("b", "A")
     assert story_of(case, "A")["next-place"].facts["least"] == "1"
 
 
@@ -193,7 +193,7 @@ def test_the_tasks_that_were_not_passed() -> None:
 def test_trials_and_lack_of_time_are_told() -> None:
     case = passing({"a": [10] * 3}, [1, 1, 1])
     case["scheme"]["score"]["trials"] = 2
-    case["evidence"] += [one | {"trial": 2} for one in case["evidence"]]
+    case["evidence"] += [row | {"trial": 2} for row in case["evidence"]]
     case["evidence"][0]["outcome"] = "timeout"  # t0 of v0, the first trial
     case["evidence"][10]["outcome"], case["evidence"][40]["outcome"] = "timeout", "fail"  # t0 of v1, both
     case["evidence"][21]["outcome"] = "fail"  # t1 of v2
@@ -212,7 +212,7 @@ def test_trials_and_lack_of_time_are_told() -> None:
 def test_more_than_people_read_are_facts_alone() -> None:
     case = passing({"a": [0] * 3}, [1, 1, 1])
     case["tasks"] = [f"t{number}" for number in range(30)]
-    case["evidence"] += [one | {"task": f"t{at}"} for at in range(10, 30) for one in case["evidence"] if one["task"] == "t0"]
+    case["evidence"] += [row | {"task": f"t{at}"} for at in range(10, 30) for row in case["evidence"] if row["task"] == "t0"]
     chapter = story_of(case, "a")["failed"]
     assert chapter.text[1] == "The first 20 are shown; --json shows all."
     assert chapter.table is not None
@@ -220,9 +220,9 @@ def test_more_than_people_read_are_facts_alone() -> None:
 
 
 def ran(task: str, validator: str, **changes: Any) -> Json:
-    found = {"kind": "workflow", "epoch": 2, "validator": validator, "participant": "a", "submission": "s", "observed_at": WHEN}
-    found |= {"task": task, "quality": "1", "steps_completed": 4, "steps_total": 4, "cost": "0.01", "budget": "0.05"}
-    return found | {"seconds": "1", "max_seconds": "10"} | changes
+    fields = {"kind": "workflow", "epoch": 2, "validator": validator, "participant": "a", "submission": "s", "observed_at": WHEN}
+    fields |= {"task": task, "quality": "1", "steps_completed": 4, "steps_total": 4, "cost": "0.01", "budget": "0.05"}
+    return fields | {"seconds": "1", "max_seconds": "10"} | changes
 
 
 def test_the_tasks_of_a_workflow_that_failed() -> None:
@@ -248,12 +248,12 @@ def test_the_tasks_of_a_workflow_that_failed() -> None:
 def test_where_only_sums_are_there_the_records_are_given() -> None:
     case = passing({"a": [9, 8, 8]}, [1, 1, 1])
     whole = parse_case(case)
-    found = settle(whole)
-    sums = settle(replace(whole, evidence=found.scored))
+    settlement = settle(whole)
+    sums = settle(replace(whole, evidence=settlement.scored))
     assert isinstance(sums.inputs.evidence, Scored)
     assert "failed" not in names(sums.explain("a"))
-    records = [record(one) for one in case["evidence"]]
-    assert sums.explain("a", records)["failed"] == found.explain("a")["failed"]
+    records = [record(row) for row in case["evidence"]]
+    assert sums.explain("a", records)["failed"] == settlement.explain("a")["failed"]
 
 
 def names(story: Explanation) -> set[str]:

@@ -41,18 +41,18 @@ def main(
     Example: python -m tests.subtensor --hotkey //Alice --hotkey //Bob --setting CommitRevealWeightsEnabled=false --block-time 1
     """
     try:
-        found = tuple(metadata) if metadata else files()
-        settings = {name: json.loads(value) for name, _, value in (one.partition("=") for one in setting or ())}
+        paths = tuple(metadata) if metadata else files()
+        settings = {name: json.loads(value) for name, _, value in (text.partition("=") for text in setting or ())}
         simulator = Simulator.with_subnet(
-            netuid, *(hotkey or ()), settings=settings, paths=found, extended=not plain, finality=finality, fast=fast,
+            netuid, *(hotkey or ()), settings=settings, paths=paths, extended=not plain, finality=finality, fast=fast,
             block_time=block_time or None, control=control, port=port, began=int(time.time() - AGE) * 1000,
         )  # fmt: skip
     except (OSError, ValueError, KeyError) as e:
         print(f"error: {e}", file=sys.stderr)
         raise typer.Exit(2) from None
     stopped = Event()
-    for one in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(one, lambda *_: stopped.set())
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, lambda *_: stopped.set())
     with simulator:
         print(simulator.url, flush=True)
         stopped.wait()

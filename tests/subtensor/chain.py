@@ -83,25 +83,25 @@ class SimulatedChain:
         number = self.head.number + 1
         taken = [] if empty else self.pool.take(number)
         self.state.block = number
-        events: list[tuple[Any, weights.Event]] = [("Initialization", one) for one in self._initialize(number)]
+        events: list[tuple[Any, weights.Event]] = [("Initialization", event) for event in self._initialize(number)]
         stamp = self.state.runtime.compose_call("Timestamp", "set", {"now": self.began + number * BLOCK_MS})
         raw = [self._bare(bytes(stamp))]
         events.append(({"ApplyExtrinsic": 0}, ("System.ExtrinsicSuccess", {"dispatch_info": INFO | {"class": "Mandatory"}})))
         included = []
-        for one in taken:
+        for pooled in taken:
             try:
-                self.pool.check(one.extrinsic, number)
+                self.pool.check(pooled.extrinsic, number)
             except RpcFault:
-                self.pool.drop(one, "invalid")
+                self.pool.drop(pooled, "invalid")
                 continue
-            events += [({"ApplyExtrinsic": len(raw)}, event) for event in self._execute(one)]
-            raw.append(one.extrinsic.raw)
-            included.append(one)
+            events += [({"ApplyExtrinsic": len(raw)}, event) for event in self._execute(pooled)]
+            raw.append(pooled.extrinsic.raw)
+            included.append(pooled)
         self.state.put("System.Events", value=[_record(phase, event) for phase, event in events])
         self._append(self.head.hash, tuple(raw))
         self._included[number] = included
-        for one in included:
-            self.pool.drop(one, {"inBlock": "0x" + self.head.hash.hex()})
+        for pooled in included:
+            self.pool.drop(pooled, {"inBlock": "0x" + self.head.hash.hex()})
         self._tell("new", self.head)
         self.finalize()
 
@@ -112,9 +112,9 @@ class SimulatedChain:
         self.state.put("Timestamp.Now", value=self.began + number * BLOCK_MS)
         return epochs.step(self.state, self.opened, self.beacon)
 
-    def _execute(self, one: PooledExtrinsic) -> list[weights.Event]:
+    def _execute(self, pooled: PooledExtrinsic) -> list[weights.Event]:
         """The events of an extrinsic, last whether it succeeded. A call that is not simulated does nothing and succeeds."""
-        extrinsic, events = one.extrinsic, []
+        extrinsic, events = pooled.extrinsic, []
         account = self.state.get("System.Account", extrinsic.signer)
         self.state.put("System.Account", extrinsic.signer, value=account | {"nonce": extrinsic.nonce + 1})
         try:
@@ -128,8 +128,8 @@ class SimulatedChain:
         return [*events, ("System.ExtrinsicSuccess", {"dispatch_info": INFO})]
 
     def _error(self, name: str) -> dict[str, Any]:
-        pallet = next(one for one in self.state.runtime.metadata_ir()["pallets"] if one["name"] == PALLET)
-        index = next(one["index"] for one in pallet["errors"] if one["name"] == name)
+        pallet = next(entry for entry in self.state.runtime.metadata_ir()["pallets"] if entry["name"] == PALLET)
+        index = next(error["index"] for error in pallet["errors"] if error["name"] == name)
         return {"index": pallet["index"], "error": f"0x{index:02x}000000"}
 
     def finalize(self) -> None:
@@ -137,8 +137,8 @@ class SimulatedChain:
         while not self.stalled and self.finalized < self.head.number - self.finality:
             self.finalized += 1
             block = self.blocks[self.finalized]
-            for one in self._included.pop(self.finalized, ()):
-                one.tell({"finalized": "0x" + block.hash.hex()})
+            for pooled in self._included.pop(self.finalized, ()):
+                pooled.tell({"finalized": "0x" + block.hash.hex()})
             self._tell("finalized", block)
 
     def reorg(self, depth: int, *, keep: bool = True) -> None:
@@ -149,20 +149,20 @@ class SimulatedChain:
             gone = self.blocks[-depth:]
             del self.blocks[-depth:]
             self.state.rewind(self.head.number)
-            back = [one for block in gone for one in self._included.pop(block.number, ())]
+            back = [pooled for block in gone for pooled in self._included.pop(block.number, ())]
             for block in gone:
                 del self.by_hash[block.hash]
-            for one in back:
-                self.pool.banned.pop(one.extrinsic.hash, None)
-                one.tell({"retracted": "0x" + gone[-1].hash.hex()})
+            for pooled in back:
+                self.pool.banned.pop(pooled.extrinsic.hash, None)
+                pooled.tell({"retracted": "0x" + gone[-1].hash.hex()})
             self._fork = gone[-1].hash
             self.produce(depth, empty=True)
-            for one in back:
+            for pooled in back:
                 if keep:
-                    self.pool.waiting[one.extrinsic.hash] = one
-                    one.tell("ready")
+                    self.pool.waiting[pooled.extrinsic.hash] = pooled
+                    pooled.tell("ready")
                 else:
-                    one.tell("dropped")
+                    pooled.tell("dropped")
 
     def _append(self, parent: bytes, extrinsics: tuple[bytes, ...]) -> None:
         number = len(self.blocks)

@@ -48,29 +48,29 @@ class Extrinsic:
 def decode(runtime: Any, raw: bytes) -> Extrinsic:
     """The extrinsic in these bytes; Undecodable where they are none, or not signed."""
     try:
-        found = runtime.decode_extrinsic(raw, strict=True)
+        fields = runtime.decode_extrinsic(raw, strict=True)
     except ValueError as e:
         raise Undecodable(str(e)) from e
-    if "signature" not in found or "Sr25519" not in found["signature"]:
+    if "signature" not in fields or "Sr25519" not in fields["signature"]:
         raise Undecodable("it carries no sr25519 signature")
-    era = None if found["era"] == "00" else (int(found["era"][0]), int(found["era"][1]))
+    era = None if fields["era"] == "00" else (int(fields["era"][0]), int(fields["era"][1]))
     head = 1 << (raw[0] & 3)  # the bytes of the compact length
-    extra = runtime.signature_payload_parts(**_signed(era, found["nonce"], found["tip"], bytes(32), bytes(32)))[0]
+    extra = runtime.signature_payload_parts(**_signed(era, fields["nonce"], fields["tip"], bytes(32), bytes(32)))[0]
     start = head + 1 + 33 + 65  # version, address, signature
-    call = found["call"]
+    call = fields["call"]
     return Extrinsic(
         raw=raw,
-        hash=bytes.fromhex(found["extrinsic_hash"][2:]),
+        hash=bytes.fromhex(fields["extrinsic_hash"][2:]),
         signer=raw[head + 2 : head + 34],
-        address=found["address"],
-        signature=bytes.fromhex(found["signature"]["Sr25519"][2:]),
+        address=fields["address"],
+        signature=bytes.fromhex(fields["signature"]["Sr25519"][2:]),
         era=era,
-        nonce=found["nonce"],
-        tip=found["tip"],
+        nonce=fields["nonce"],
+        tip=fields["tip"],
         call=raw[start + len(extra) :],
         pallet=call["call_module"],
         function=call["call_function"],
-        args={one["name"]: one["value"] for one in call["call_args"]},
+        args={arg["name"]: arg["value"] for arg in call["call_args"]},
     )
 
 

@@ -39,7 +39,7 @@ def load(files: tuple[Path, ...], extended: bool = True) -> Metadata:
         if extended:
             newer.extend(document[1][f"V{number}"])
     spec, version = newer.versions(documents[max(documents)][1][f"V{max(documents)}"])
-    return Metadata({number: _encode(one) for number, one in documents.items()}, spec, version)
+    return Metadata({number: _encode(document) for number, document in documents.items()}, spec, version)
 
 
 def _unwrapped(raw: bytes) -> bytes:
@@ -51,15 +51,15 @@ def _unwrapped(raw: bytes) -> bytes:
 
 
 def _codec() -> Any:
-    made = RuntimeConfigurationObject()
-    made.update_type_registry(load_type_registry_preset("core") or {})
-    return made
+    codec = RuntimeConfigurationObject()
+    codec.update_type_registry(load_type_registry_preset("core") or {})
+    return codec
 
 
 def _decode(raw: bytes) -> Any:
-    found = _codec().create_scale_object("MetadataVersioned", ScaleBytes(raw))
-    found.decode()
-    return found.value
+    versioned = _codec().create_scale_object("MetadataVersioned", ScaleBytes(raw))
+    versioned.decode()
+    return versioned.value
 
 
 def _encode(document: Any) -> bytes:

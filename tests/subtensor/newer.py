@@ -93,8 +93,8 @@ class _Types:
         self.named["Commit"] = self.add(commit, BOUNDED, T=self.named["u8"], S=None)
         modes = [_variant(index, name) for index, name in enumerate(("Yuma", "Null"))]
         self.named["EpochConsensus"] = self.add({"variant": {"variants": modes}}, "pallet_subtensor::EpochConsensus")
-        one = self.add({"tuple": [self.named[name] for name in ("AccountId", "u64", "Commit", "u64")]})
-        self.named["Commits"] = self.add({"sequence": {"type": one}})
+        commit_type = self.add({"tuple": [self.named[name] for name in ("AccountId", "u64", "Commit", "u64")]})
+        self.named["Commits"] = self.add({"sequence": {"type": commit_type}})
 
     def add(self, definition: Any, path: str = "", **params: int | None) -> int:
         """A new type's id. params: the types it is generic over."""
@@ -115,8 +115,8 @@ class _Types:
 
     def variants(self, ident: int) -> list[Any]:
         """The variants of an enum, to add to."""
-        found: list[Any] = self.list[ident]["type"]["def"]["variant"]["variants"]
-        return found
+        variants: list[Any] = self.list[ident]["type"]["def"]["variant"]["variants"]
+        return variants
 
 
 def _field(name: str | None, ident: int, type_name: str | None) -> Any:
@@ -129,27 +129,27 @@ def _variant(index: int, name: str, *fields: Any) -> Any:
 
 def extend(document: Any) -> None:
     """Add to a document of metadata 14 or 15 what of the current chain it lacks; it then says it is of another spec."""
-    pallet = next(one for one in document["pallets"] if one["name"] == PALLET)
+    pallet = next(entry for entry in document["pallets"] if entry["name"] == PALLET)
     entries = pallet["storage"]["entries"]
     there = {entry["name"] for entry in entries}
-    lacking = [one for one in STORAGE if one[0] not in there]
+    lacking = [entry for entry in STORAGE if entry[0] not in there]
     if not lacking:
         return
     types = _Types(document)
-    entries += [_entry(types, *one) for one in lacking]
+    entries += [_entry(types, *entry) for entry in lacking]
     if "StakeThreshold" not in there:  # it took the place of another
         pallet["storage"]["entries"] = [entry for entry in entries if entry["name"] != "WeightsMinStake"]
     for variants, added in (
         (types.variants(pallet["calls"]["ty"]), CALLS),
-        (types.variants(pallet["event"]["ty"]), [(name, tuple((None, one) for one in of)) for name, of in EVENTS]),
+        (types.variants(pallet["event"]["ty"]), [(name, tuple((None, kind) for kind in of)) for name, of in EVENTS]),
         (types.variants(pallet["error"]["ty"]), [(name, ()) for name in ERRORS]),
     ):
         known = {variant["name"] for variant in variants}
-        missing = [one for one in added if one[0] not in known]
+        missing = [variant for variant in added if variant[0] not in known]
         for index, (name, fields) in enumerate(missing, max(variant["index"] for variant in variants) + 1):
-            made = [_field(field, types.of(kind), kind) for field, kind in fields]
-            variants.append(_variant(index, name, *made))
-    if not any(one["name"] == "Drand" for one in document["pallets"]):
+            typed = [_field(field, types.of(kind), kind) for field, kind in fields]
+            variants.append(_variant(index, name, *typed))
+    if not any(entry["name"] == "Drand" for entry in document["pallets"]):
         document["pallets"].append(_drand(types, document))
     if "apis" in document:
         _type_subnet_state(types, document)
@@ -164,7 +164,7 @@ def versions(document: Any) -> tuple[int, int]:
 
 def _constant(document: Any) -> Any:
     system = next(pallet for pallet in document["pallets"] if pallet["name"] == "System")
-    return next(one for one in system["constants"] if one["name"] == "Version")
+    return next(constant for constant in system["constants"] if constant["name"] == "Version")
 
 
 def _version(document: Any) -> tuple[bytes, int]:
@@ -188,7 +188,7 @@ def _entry(types: _Types, name: str, hashers: tuple[str, ...], keys: tuple[str, 
 
 def _drand(types: _Types, document: Any) -> Any:
     """The pallet that holds the last round of the random beacon which the chain knows."""
-    taken = {one["index"] for one in document["pallets"]}
+    taken = {entry["index"] for entry in document["pallets"]}
     storage = {"prefix": "Drand", "entries": [_entry(types, "LastStoredRound", (), (), "u64", ZERO)]}
     return {
         "name": "Drand", "storage": storage, "calls": None, "event": None, "constants": [], "error": None,
@@ -198,8 +198,8 @@ def _drand(types: _Types, document: Any) -> Any:
 
 def _type_subnet_state(types: _Types, document: Any) -> None:
     """Let get_subnet_state answer an Option<SubnetState>, where spec 218 answers its bytes."""
-    api = next(one for one in document["apis"] if one["name"] == "SubnetInfoRuntimeApi")
-    method = next(one for one in api["methods"] if one["name"] == "get_subnet_state")
+    api = next(entry for entry in document["apis"] if entry["name"] == "SubnetInfoRuntimeApi")
+    method = next(entry for entry in api["methods"] if entry["name"] == "get_subnet_state")
     if types.list[method["output"]]["type"]["path"] == ["Option"]:
         return
     fields = [_field(name, types.of(kind), kind) for name, kind in STATE]

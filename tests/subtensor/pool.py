@@ -80,22 +80,22 @@ class Pool:
         return extrinsic
 
     def _admit(self, extrinsic: Extrinsic, watcher: Callable[[Any], None] | None) -> None:
-        made = PooledExtrinsic(extrinsic, self._tags(extrinsic), extrinsic.death(self.state.block + 1))
-        rivals = [one for one in self.waiting.values() if one.tags & made.tags]
+        pooled = PooledExtrinsic(extrinsic, self._tags(extrinsic), extrinsic.death(self.state.block + 1))
+        rivals = [rival for rival in self.waiting.values() if rival.tags & pooled.tags]
         for rival in rivals:
-            if rival.priority >= made.priority:
+            if rival.priority >= pooled.priority:
                 text = "The transaction has too low priority to replace another transaction already in the pool."
-                raise RpcFault(1014, f"Priority is too low: ({rival.priority} vs {made.priority})", text)
+                raise RpcFault(1014, f"Priority is too low: ({rival.priority} vs {pooled.priority})", text)
         if len(self.waiting) - len(rivals) >= self.limit:
             raise RpcFault(1016, "Immediately Dropped", "The transaction couldn't enter the pool because of the limit")
         for rival in rivals:
             del self.waiting[rival.extrinsic.hash]
             rival.tell({"usurped": "0x" + extrinsic.hash.hex()})
-        self.waiting[extrinsic.hash] = made
+        self.waiting[extrinsic.hash] = pooled
         if watcher:
-            made.watchers.append(watcher)
+            pooled.watchers.append(watcher)
         waited = extrinsic.nonce > self.next_nonce(extrinsic.signer)
-        made.tell("future" if waited else "ready")
+        pooled.tell("future" if waited else "ready")
         while not waited and (later := self.ready(extrinsic.signer, extrinsic.nonce + 1)):
             later.tell("ready")
             extrinsic = later.extrinsic
@@ -122,9 +122,9 @@ class Pool:
 
     def ready(self, who: bytes, nonce: int) -> PooledExtrinsic | None:
         """The extrinsic of an account with this nonce."""
-        for one in self.waiting.values():
-            if one.extrinsic.signer == who and one.extrinsic.nonce == nonce:
-                return one
+        for pooled in self.waiting.values():
+            if pooled.extrinsic.signer == who and pooled.extrinsic.nonce == nonce:
+                return pooled
         return None
 
     def next_nonce(self, who: bytes) -> int:
@@ -136,23 +136,23 @@ class Pool:
 
     def take(self, block: int) -> list[PooledExtrinsic]:
         """What the next block may hold, by account and nonce; who no longer may is told `invalid` and put out."""
-        for one in list(self.waiting.values()):
-            if one.death is not None and block >= one.death:
-                self.drop(one, "invalid")
-        found = []
-        for signer in list(dict.fromkeys(one.extrinsic.signer for one in self.waiting.values())):
+        for pooled in list(self.waiting.values()):
+            if pooled.death is not None and block >= pooled.death:
+                self.drop(pooled, "invalid")
+        extrinsics = []
+        for signer in list(dict.fromkeys(pooled.extrinsic.signer for pooled in self.waiting.values())):
             nonce = int(self.state.get("System.Account", signer)["nonce"])
             while next_one := self.ready(signer, nonce):
-                found.append(next_one)
+                extrinsics.append(next_one)
                 nonce += 1
-        return found
+        return extrinsics
 
-    def drop(self, one: PooledExtrinsic, status: Any, ban: bool = True) -> None:
+    def drop(self, pooled: PooledExtrinsic, status: Any, ban: bool = True) -> None:
         """Put an extrinsic out; the same bytes are turned away for a while."""
-        self.waiting.pop(one.extrinsic.hash, None)
+        self.waiting.pop(pooled.extrinsic.hash, None)
         if ban:
-            self.banned[one.extrinsic.hash] = self.state.block + BAN_BLOCKS
-        one.tell(status)
+            self.banned[pooled.extrinsic.hash] = self.state.block + BAN_BLOCKS
+        pooled.tell(status)
 
     def _tags(self, extrinsic: Extrinsic) -> frozenset[tuple[Any, ...]]:
         """What no two in the pool may share: the nonce; a commit to the same mechanism, where its rate is limited."""
@@ -162,6 +162,6 @@ class Pool:
         return frozenset(tags)
 
     def _genesis(self) -> bytes:
-        found = self.hash_of(0)
-        assert found is not None
-        return found
+        genesis = self.hash_of(0)
+        assert genesis is not None
+        return genesis

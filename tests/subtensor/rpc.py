@@ -59,10 +59,10 @@ class Rpc:
     def _block(self, block_hash: str | None) -> SimulatedBlock:
         if block_hash is None:
             return self.head()
-        found = self.chain.by_hash.get(bytes.fromhex(block_hash.removeprefix("0x")))
-        if found is None or found.number > self.head().number:
+        block = self.chain.by_hash.get(bytes.fromhex(block_hash.removeprefix("0x")))
+        if block is None or block.number > self.head().number:
             raise RpcFault(4003, "Client error: UnknownBlock: State already discarded for " + block_hash)
-        return found
+        return block
 
     # -- what the node is
 
@@ -106,7 +106,7 @@ class Rpc:
 
     def chain_getBlockHash(self, _: Session, number: Any = None) -> Any:  # noqa: N802
         if isinstance(number, list):
-            return [self.chain_getBlockHash(_, one) for one in number]
+            return [self.chain_getBlockHash(_, height) for height in number]
         if number is None:
             return "0x" + self.head().hash.hex()
         number = int(number, 16) if isinstance(number, str) else int(number)
@@ -146,10 +146,10 @@ class Rpc:
 
     def state_getRuntimeVersion(self, _: Session, block_hash: str | None = None) -> Any:  # noqa: N802
         self._block(block_hash)
-        found = self.chain.state.runtime.constant("System", "Version")
+        version = self.chain.state.runtime.constant("System", "Version")
         names = {"apis": "apis", "spec_name": "specName", "impl_name": "implName", "authoring_version": "authoringVersion"}
         names |= {"spec_version": "specVersion", "impl_version": "implVersion", "transaction_version": "transactionVersion"}
-        return {names.get(name, "stateVersion"): value for name, value in found.items()}
+        return {names.get(name, "stateVersion"): value for name, value in version.items()}
 
     def state_subscribeRuntimeVersion(self, session: Session) -> str:  # noqa: N802
         ident = f"s{next(self._ids)}"
@@ -160,8 +160,8 @@ class Rpc:
         return True
 
     def state_getStorage(self, _: Session, key: str, block_hash: str | None = None) -> Any:  # noqa: N802
-        found = self.chain.state.raw(bytes.fromhex(key[2:]), self._block(block_hash).number)
-        return None if found is None else "0x" + found.hex()
+        value = self.chain.state.raw(bytes.fromhex(key[2:]), self._block(block_hash).number)
+        return None if value is None else "0x" + value.hex()
 
     def state_queryStorageAt(self, _: Session, keys: list[str], block_hash: str | None = None) -> Any:  # noqa: N802
         block = self._block(block_hash)
@@ -185,10 +185,10 @@ class Rpc:
 
     def author_submitExtrinsic(self, _: Session, raw: str) -> str:  # noqa: N802
         bytes_ = bytes.fromhex(raw[2:])
-        found = self.chain.pool.submit(bytes_)
+        extrinsic = self.chain.pool.submit(bytes_)
         if self.faults.next(("forget", "lie"), "author_submitExtrinsic"):
-            del self.chain.pool.waiting[found.hash]
-        return "0x" + found.hash.hex()
+            del self.chain.pool.waiting[extrinsic.hash]
+        return "0x" + extrinsic.hash.hex()
 
     def author_submitAndWatchExtrinsic(self, session: Session, raw: str) -> str:  # noqa: N802
         ident = f"s{next(self._ids)}"
@@ -196,19 +196,19 @@ class Rpc:
         def tell(status: Any) -> None:
             session.notify("author_extrinsicUpdate", ident, status)
 
-        found = self.chain.pool.submit(bytes.fromhex(raw[2:]), tell)
-        one = self.chain.pool.waiting[found.hash]
-        session.undo[ident] = lambda: one.watchers.remove(tell)
+        extrinsic = self.chain.pool.submit(bytes.fromhex(raw[2:]), tell)
+        pooled = self.chain.pool.waiting[extrinsic.hash]
+        session.undo[ident] = lambda: pooled.watchers.remove(tell)
         fault = self.faults.next(("forget", "lie"), "author_submitAndWatchExtrinsic")
         if fault:
-            del self.chain.pool.waiting[found.hash]
+            del self.chain.pool.waiting[extrinsic.hash]
         if fault and fault.kind == "lie":
             tell({"inBlock": "0x" + self.head().hash.hex()})
             tell({"finalized": "0x" + self.head().hash.hex()})
         return ident
 
     def author_pendingExtrinsics(self, _: Session) -> list[str]:  # noqa: N802
-        return ["0x" + one.extrinsic.raw.hex() for one in self.chain.pool.waiting.values()]
+        return ["0x" + pooled.extrinsic.raw.hex() for pooled in self.chain.pool.waiting.values()]
 
 
 SECTIONS = ("system", "rpc", "chain", "state", "author")

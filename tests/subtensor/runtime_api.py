@@ -15,8 +15,8 @@ def call(chain: SimulatedChain, method: str, params: bytes, at: int) -> bytes:
     """What a runtime function answers, in SCALE, by the state of block `at`."""
     state = chain.state
     if method == "Metadata_metadata_at_version":
-        found = state.metadata.versions.get(int.from_bytes(params, "little"))
-        return b"\0" if found is None else b"\1" + state.encode("Compact<u32>", len(found)) + found
+        content = state.metadata.versions.get(int.from_bytes(params, "little"))
+        return b"\0" if content is None else b"\1" + state.encode("Compact<u32>", len(content)) + content
     if method == "Metadata_metadata_versions":
         return state.encode("Vec<u32>", sorted(state.metadata.versions))
     if method == "Metadata_metadata":
@@ -28,8 +28,8 @@ def call(chain: SimulatedChain, method: str, params: bytes, at: int) -> bytes:
     if method == "TransactionPaymentApi_query_info":  # setting weights is free
         return state.encode("Compact<u64>", 1_000_000) + b"\0" + b"\0" + bytes(8)
     if method == "SubnetInfoRuntimeApi_get_subnet_state":
-        found = subnet_state(state, int.from_bytes(params[:2], "little"), at)
-        return found if state.current else state.encode("Compact<u32>", len(found)) + found
+        content = subnet_state(state, int.from_bytes(params[:2], "little"), at)
+        return content if state.current else state.encode("Compact<u32>", len(content)) + content
     raise RpcFault(4003, f"Client error: Execution failed: Other: Exported method {method} is not found")
 
 
@@ -41,8 +41,8 @@ def oldest(state: Storage) -> bytes:
 
 
 def _constant(state: Storage) -> str:
-    found = state.runtime.constant("System", "Version")
-    return "0x" + bytes(state.runtime.encode("scale_info::97", found)).hex()
+    version = state.runtime.constant("System", "Version")
+    return "0x" + bytes(state.runtime.encode("scale_info::97", version)).hex()
 
 
 def subnet_state(state: Storage, netuid: int, at: int) -> bytes:
@@ -59,9 +59,9 @@ def subnet_state(state: Storage, netuid: int, at: int) -> bytes:
         "validator_permit": state.get("ValidatorPermit", netuid, at=at),
         "last_update": state.get("LastUpdate", index(netuid, 0), at=at),
         "block_at_registration": [state.get("BlockAtRegistration", netuid, uid, at=at) for uid in range(len(hotkeys))],
-        "total_stake": [one[0] for one in stakes],
-        "alpha_stake": [one[1] for one in stakes],
-        "tao_stake": [one[2] for one in stakes],
+        "total_stake": [amounts[0] for amounts in stakes],
+        "alpha_stake": [amounts[1] for amounts in stakes],
+        "tao_stake": [amounts[2] for amounts in stakes],
         "emission_history": [],
     }
     zeros = [0] * len(hotkeys)

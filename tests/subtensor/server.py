@@ -87,7 +87,7 @@ class SimulatedNode:
             return session.send(_error(None, RpcFault(-32700, "Parse error")))
         with session.answering():
             if isinstance(asked, list):
-                going = session.send([self._result(session, one) for one in asked])
+                going = session.send([self._result(session, request) for request in asked])
             else:
                 going = self._one(session, asked)
         if self.fast and self.chain.pool.waiting:

@@ -19,10 +19,10 @@ FILES = ("metadata-v14-spec218.scale", "metadata-v15-spec218.scale")
 
 def files(folder: Path = SHARED) -> tuple[Path, ...]:
     """The files of metadata beside the repository; FileNotFoundError where they are not."""
-    found = tuple(folder / name for name in FILES if (folder / name).is_file())
-    if not found:
+    paths = tuple(folder / name for name in FILES if (folder / name).is_file())
+    if not paths:
         raise FileNotFoundError(f"{folder} holds no runtime metadata ({', '.join(FILES)})")
-    return found
+    return paths
 
 
 class Simulator:
@@ -49,7 +49,7 @@ class Simulator:
     ) -> None:
         self.chain = SimulatedChain(metadata.load(paths or files(), extended), finality=finality, name=name, began=began)
         self.state = self.chain.state
-        extra = {f"simulator_{one}": getattr(self, one) for one in CONTROL} if control else {}
+        extra = {f"simulator_{method}": getattr(self, method) for method in CONTROL} if control else {}
         self.node = SimulatedNode(self.chain, port=port, fast=fast, extra=extra)
         self.url, self.faults = self.node.url, self.node.faults
         self.nodes = [self.node]
@@ -64,12 +64,12 @@ class Simulator:
     ) -> Simulator:
         """A simulator with a subnet whose uid 0 is the owner's and whose next uids are `hotkeys` (URIs like `//Alice`), each with
         the coldkey `URI//cold`, a stake of 1,000 alpha and a validator's permit; five blocks old, the first ones final."""
-        made = cls(**kwargs)
-        made.subnet(netuid, owner, **(settings or {}))
+        simulator = cls(**kwargs)
+        simulator.subnet(netuid, owner, **(settings or {}))
         for hotkey in (owner, *hotkeys):
-            made.register(netuid, hotkey, alpha=10**12, permit=True)
-        made.step(5)
-        return made
+            simulator.register(netuid, hotkey, alpha=10**12, permit=True)
+        simulator.step(5)
+        return simulator
 
     def __enter__(self) -> Simulator:
         return self
@@ -186,22 +186,22 @@ class Simulator:
                 "genesis": "0x" + self.chain.genesis.hex(),
                 "head": self.chain.head.number,
                 "finalized": self.chain.finalized,
-                "pool": ["0x" + one.hex() for one in self.chain.pool.waiting],
+                "pool": ["0x" + digest.hex() for digest in self.chain.pool.waiting],
                 "hotkeys": [self.state.get("Keys", netuid, uid) for uid in range(self.state.get("SubnetworkN", netuid))],
                 "last_update": list(self.state.get("LastUpdate", at)),
-                "weights": {str(uid): [list(one) for one in found] for uid, found in self.state.under("Weights", at)},
+                "weights": {str(uid): [list(pair) for pair in weights] for uid, weights in self.state.under("Weights", at)},
             }
 
     def included(self, function: str | None = None) -> list[tuple[SimulatedBlock, dict[str, Any]]]:
         """The signed extrinsics of the chain's blocks, decoded, of one call or of all."""
-        found = []
+        extrinsics = []
         with self.chain.lock:
             for block in self.chain.blocks:
                 for raw in block.extrinsics[1:]:
-                    one = self.state.runtime.decode_extrinsic(raw)
-                    if function in (None, one["call"]["call_function"]):
-                        found.append((block, one))
-        return found
+                    extrinsic = self.state.runtime.decode_extrinsic(raw)
+                    if function in (None, extrinsic["call"]["call_function"]):
+                        extrinsics.append((block, extrinsic))
+        return extrinsics
 
 
 CONTROL = (

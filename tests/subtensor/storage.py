@@ -32,19 +32,19 @@ class Storage:
     def raw(self, key: bytes, at: int | None = None) -> bytes | None:
         """The bytes under a key as block `at` left them; None where nothing is stored."""
         history = self._history.get(key, [])
-        known = len(history) if at is None else bisect_right(history, at, key=lambda one: one[0])
+        known = len(history) if at is None else bisect_right(history, at, key=lambda entry: entry[0])
         return history[known - 1][1] if known else None
 
     def keys(self, prefix: bytes, at: int | None = None) -> list[bytes]:
         """The keys under a prefix that hold something, in their order."""
         first = bisect_left(self._order, prefix)
-        found = []
+        keys = []
         for key in self._order[first:]:
             if not key.startswith(prefix):
                 break
             if self.raw(key, at) is not None:
-                found.append(key)
-        return found
+                keys.append(key)
+        return keys
 
     def has(self, item: str) -> bool:
         """Whether this runtime has the item at all."""
@@ -77,9 +77,9 @@ class Storage:
 
     def under(self, item: str, *params: Any, at: int | None = None) -> list[tuple[Any, Any]]:
         """The free part of the key and the value of all that is stored under an item and the first of its params."""
-        found = self.keys(self.key(item, *params), at)
-        values = [self.raw(key, at) for key in found]
-        pairs = self.runtime.decode_map_pairs(*_split(item), found, values, len(params))
+        keys = self.keys(self.key(item, *params), at)
+        values = [self.raw(key, at) for key in keys]
+        pairs = self.runtime.decode_map_pairs(*_split(item), keys, values, len(params))
         return [(key, value) for key, value in pairs]
 
     def rewind(self, number: int) -> None:

@@ -147,8 +147,8 @@ def exists(state: Storage, netuid: int) -> bool:
 
 def uid_of(state: Storage, netuid: int, hotkey: bytes) -> int | None:
     """The uid of a hotkey."""
-    found = state.get("Uids", netuid, hotkey)
-    return None if found is None else int(found)
+    uid = state.get("Uids", netuid, hotkey)
+    return None if uid is None else int(uid)
 
 
 def owner_uid(state: Storage, netuid: int) -> int | None:
@@ -177,8 +177,8 @@ def enough_stake(state: Storage, netuid: int, hotkey: bytes) -> bool:
 
 def last_update(state: Storage, netuid: int, mechanism: int, uid: int) -> int:
     """The block of a neuron's last update; 0 if it never did one."""
-    found = state.get("LastUpdate", index(netuid, mechanism))
-    return int(found[uid]) if uid < len(found) else 0
+    blocks = state.get("LastUpdate", index(netuid, mechanism))
+    return int(blocks[uid]) if uid < len(blocks) else 0
 
 
 def set_last_update(state: Storage, netuid: int, mechanism: int, uid: int, block: int) -> None:
@@ -187,7 +187,7 @@ def set_last_update(state: Storage, netuid: int, mechanism: int, uid: int, block
 
 
 def _set(state: Storage, item: str, at: int, uid: int, value: Any) -> None:
-    found = list(state.get(item, at))
-    found += [type(value)()] * (uid + 1 - len(found))
-    found[uid] = value
-    state.put(item, at, value=found)
+    values = list(state.get(item, at))
+    values += [type(value)()] * (uid + 1 - len(values))
+    values[uid] = value
+    state.put(item, at, value=values)

@@ -100,7 +100,7 @@ def commit_timelocked(state: Storage, who: bytes, args: dict[str, Any]) -> list[
     epoch = index_ahead(state, netuid, state.block)
     place = ("TimelockedWeightCommits", index(netuid, mechanism), epoch)
     waiting = state.get(*place)
-    _need(sum(public_key(one[0]) == who for one in waiting) < MAX_UNREVEALED, "TooManyUnrevealedCommits")
+    _need(sum(public_key(entry[0]) == who for entry in waiting) < MAX_UNREVEALED, "TooManyUnrevealedCommits")
     state.put(*place, value=[*waiting, (who, state.block, commit, args["reveal_round"])])
     set_last_update(state, netuid, mechanism, uid, state.block)
     named = [who, index(netuid, mechanism), "0x" + digest(commit).hex(), args["reveal_round"]]

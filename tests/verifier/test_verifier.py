@@ -36,9 +36,9 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_conformance_case_passes() -> None:
-    found = run("conformance", CONFORMANCE)
-    assert found.returncode == 0, found.stdout[:4000] + found.stderr
-    counted = re.fullmatch(r"(\d+) cases in \d+ files: (\d+) right, 0 wrong, 0 unsupported\n", found.stdout)
+    process = run("conformance", CONFORMANCE)
+    assert process.returncode == 0, process.stdout[:4000] + process.stderr
+    counted = re.fullmatch(r"(\d+) cases in \d+ files: (\d+) right, 0 wrong, 0 unsupported\n", process.stdout)
     assert counted
     assert counted[1] == counted[2]
     cases = sum(
@@ -73,17 +73,17 @@ def test_a_case_that_is_wrong_is_named(tmp_path: Path) -> None:
     cases = json.loads((CONFORMANCE / "cap.json").read_text(encoding="utf-8"))
     cases["cases"][0]["output"]["burn"] = "1/7"
     (tmp_path / "cap.json").write_text(json.dumps(cases), encoding="utf-8")
-    found = run("conformance", tmp_path)
-    assert found.returncode == 1
-    assert f"FAILED cap {cases['cases'][0]['name']}" in found.stdout
-    assert "1 wrong" in found.stdout
+    process = run("conformance", tmp_path)
+    assert process.returncode == 1
+    assert f"FAILED cap {cases['cases'][0]['name']}" in process.stdout
+    assert "1 wrong" in process.stdout
 
 
 @pytest.mark.parametrize("epoch", [3, 4])
 def test_a_bundle_is_verified_as_assay_verifies_it(two: Path, epoch: int) -> None:
-    found = run(two / f"epoch-{epoch}", "--key", KEY, "--json")
-    assert found.returncode == 0, found.stdout + found.stderr
-    report = json.loads(found.stdout)
+    process = run(two / f"epoch-{epoch}", "--key", KEY, "--json")
+    assert process.returncode == 0, process.stdout + process.stderr
+    report = json.loads(process.stdout)
     verified = assay.verify(two / f"epoch-{epoch}", key=KEY)
     assert report["recomputed"]
     assert verified.recomputed
@@ -107,9 +107,9 @@ def test_a_zip_is_read_as_macos_and_windows_make_it(two: Path, tmp_path: Path) -
                 archive.write(path, f"epoch-4/{path.relative_to(two / 'epoch-4')}")
             archive.writestr("__MACOSX/epoch-4/._inputs.json", b"\x00\x05")
             archive.writestr("epoch-4/.DS_Store", b"x")
-        found = run(tmp_path / name, "--key", KEY, "--json")
-        assert found.returncode == 0, found.stdout + found.stderr
-        assert json.loads(found.stdout)["recomputed"]
+        process = run(tmp_path / name, "--key", KEY, "--json")
+        assert process.returncode == 0, process.stdout + process.stderr
+        assert json.loads(process.stdout)["recomputed"]
 
 
 @pytest.mark.sampled(1)
@@ -135,9 +135,9 @@ def test_a_zip_that_is_damaged_is_refused_with_a_sentence(two: Path, tmp_path: P
     elif what == "nothing":
         data = bytearray(b"PK\x03\x04")
     place.write_bytes(bytes(data))
-    found = run(place, "--key", KEY)
-    assert found.returncode == 1, found.stdout + found.stderr
-    assert " at " not in found.stderr.splitlines()[-1].split(":")[0], found.stderr
+    process = run(place, "--key", KEY)
+    assert process.returncode == 1, process.stdout + process.stderr
+    assert " at " not in process.stderr.splitlines()[-1].split(":")[0], process.stderr
 
 
 @pytest.mark.sampled(1)
@@ -149,9 +149,9 @@ def test_evidence_as_parquet_of_every_kind(tmp_path: Path, kind: str) -> None:
         settling.settle(ledger, ledger_kit.SIGNER, 3)
         bundle.export(ledger, 3, tmp_path / "epoch-3", as_parquet=True)
     assert list((tmp_path / "epoch-3" / "evidence").glob("*.parquet"))
-    found = run(tmp_path / "epoch-3", "--key", KEY, "--json")
-    assert found.returncode == 0, found.stdout + found.stderr
-    assert json.loads(found.stdout)["recomputed"]
+    process = run(tmp_path / "epoch-3", "--key", KEY, "--json")
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert json.loads(process.stdout)["recomputed"]
 
 
 @pytest.mark.full
@@ -181,8 +181,8 @@ def test_parquet_that_was_changed_is_refused(two: Path, tmp_path: Path) -> None:
     }
     for name, change in (right | wrong).items():
         change()
-        found = run(whole, "--key", KEY)
-        assert found.returncode == (0 if name in right else 1), (name, found.stdout, found.stderr)
+        process = run(whole, "--key", KEY)
+        assert process.returncode == (0 if name in right else 1), (name, process.stdout, process.stderr)
         try:
             assay.verify(whole, key=KEY)
             verified = True
@@ -190,13 +190,13 @@ def test_parquet_that_was_changed_is_refused(two: Path, tmp_path: Path) -> None:
             verified = False
         assert verified == (name in right), name
         path.write_bytes(data)
-        assert "node:internal" not in found.stderr, (name, found.stderr)
+        assert "node:internal" not in process.stderr, (name, process.stderr)
     path.with_suffix(".jsonl").unlink()
     pq.write_table(table, path, compression="snappy")
-    found = run(whole, "--key", KEY)
-    assert found.returncode == 1
-    assert "unsupported" in found.stderr
-    assert "Zstandard" in found.stderr
+    process = run(whole, "--key", KEY)
+    assert process.returncode == 1
+    assert "unsupported" in process.stderr
+    assert "Zstandard" in process.stderr
 
 
 def test_files_that_the_reader_trusts_are_compared(two: Path, tmp_path: Path) -> None:
@@ -205,12 +205,12 @@ def test_files_that_the_reader_trusts_are_compared(two: Path, tmp_path: Path) ->
         assert run(two / what, "--key", KEY, "--scheme", own).returncode == 0, what
     changed = tmp_path / "scheme.toml"
     changed.write_text(own.read_text(encoding="utf-8").replace('kind = "tests"', 'kind = "tests"\ntrials = 7'), encoding="utf-8")
-    found = run(two / "epoch-4", "--key", KEY, "--scheme", changed)
-    assert found.returncode == 1
-    assert "another than your file's" in found.stderr
+    process = run(two / "epoch-4", "--key", KEY, "--scheme", changed)
+    assert process.returncode == 1
+    assert "another than your file's" in process.stderr
     changed.write_text("a = [", encoding="utf-8")
-    found = run(two / "epoch-4", "--key", KEY, "--scheme", changed)
-    assert (found.returncode, found.stderr.splitlines()[0].startswith(f"error: {changed}: is no TOML")) == (2, True)
+    process = run(two / "epoch-4", "--key", KEY, "--scheme", changed)
+    assert (process.returncode, process.stderr.splitlines()[0].startswith(f"error: {changed}: is no TOML")) == (2, True)
 
 
 def test_a_split_is_compared_with_a_subnet_file(tmp_path: Path) -> None:
@@ -223,13 +223,13 @@ def test_a_split_is_compared_with_a_subnet_file(tmp_path: Path) -> None:
     for row in rows:
         lines += ["[[competitions]]", *(f"{name} = {json.dumps(value)}" for name, value in row.items())]
     subnet.write_text("\n".join(lines), encoding="utf-8")
-    found = run(split, "--key", case["key"], "--subnet", subnet)
-    assert found.returncode == 0, found.stdout + found.stderr
-    assert "those of your subnet file" in found.stdout
+    process = run(split, "--key", case["key"], "--subnet", subnet)
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert "those of your subnet file" in process.stdout
     subnet.write_text("burn_uid = 9999\n" + "\n".join(line for line in lines if "burn_uid" not in line), encoding="utf-8")
-    found = run(split, "--key", case["key"], "--subnet", subnet)
-    assert found.returncode == 1
-    assert "burn_uid is another than the subnet file's" in found.stderr
+    process = run(split, "--key", case["key"], "--subnet", subnet)
+    assert process.returncode == 1
+    assert "burn_uid is another than the subnet file's" in process.stderr
 
 
 def test_a_difference_is_named_with_both_values(two: Path, tmp_path: Path) -> None:
@@ -238,9 +238,9 @@ def test_a_difference_is_named_with_both_values(two: Path, tmp_path: Path) -> No
     settlement = json.loads((place / "settlement.json").read_text(encoding="utf-8"))
     settlement["weights"][1]["u16"] += 1
     (place / "settlement.json").write_text(json.dumps(settlement), encoding="utf-8")
-    found = run(place, "--key", KEY, "--json")
-    assert found.returncode == 1
-    report = json.loads(found.stdout)
+    process = run(place, "--key", KEY, "--json")
+    assert process.returncode == 1
+    report = json.loads(process.stdout)
     now = settlement["weights"][1]["u16"]
     assert (report["stage"], report["file"], report["expected"], report["found"]) == (
         "settlement",
@@ -253,9 +253,9 @@ def test_a_difference_is_named_with_both_values(two: Path, tmp_path: Path) -> No
 
 def test_wrong_commands_end_with_2(two: Path, tmp_path: Path) -> None:
     for words in ([tmp_path / "nothing"], [two / "epoch-3", "--kee", KEY], [two / "epoch-3", "--key"], ["a", "b"]):
-        found = run(*words)
-        assert (found.returncode, found.stdout) == (2, ""), words
-        assert found.stderr.startswith("error: ")
+        process = run(*words)
+        assert (process.returncode, process.stdout) == (2, ""), words
+        assert process.stderr.startswith("error: ")
 
 
 def test_what_is_no_evidence_of_assay_is_refused_with_a_sentence(tmp_path: Path) -> None:
@@ -267,15 +267,15 @@ def test_what_is_no_evidence_of_assay_is_refused_with_a_sentence(tmp_path: Path)
         "fork": '{"schema":"assay.fork/1"}',
     }.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
-        found = run(tmp_path / name)
-        assert found.returncode == 1, name
-        assert "at " not in found.stderr.split(":")[0], found.stderr
+        process = run(tmp_path / name)
+        assert process.returncode == 1, name
+        assert "at " not in process.stderr.split(":")[0], process.stderr
 
 
 def explained(place: Path, participant: str) -> str:
-    found = run("explain", place, participant, "--key", KEY)
-    assert found.returncode == 0, found.stderr
-    return found.stdout
+    process = run("explain", place, participant, "--key", KEY)
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 def test_it_explains_the_numbers_of_the_settlement(two: Path) -> None:
@@ -371,7 +371,7 @@ def test_every_changed_field_is_red_in_both_verifiers(two: Path, tmp_path: Path,
     assert len(every) > 1000
     step = depth(len(every) // 40, 1)
     some = every[::step] if way == "bulk" else every[step // 2 :: step]
-    lines = "".join(f"{one}\n" for one in ['{"path": null}', *(change.line() for change in some)])
+    lines = "".join(f"{line}\n" for line in ['{"path": null}', *(change.line() for change in some)])
     done = subprocess.run(
         [node(), str(CHANGED), str(place), KEY, way],
         input=lines,
@@ -425,8 +425,8 @@ def test_a_settlement_with_its_digest_elsewhere_is_red(two: Path, tmp_path: Path
     text = (place / "settlement.json").read_text(encoding="utf-8").replace(digest, "")
     for moved in (text.replace('{"agreed":[{', f'{{"agreed":[{{{digest}', 1), text):
         (place / "settlement.json").write_text(moved, encoding="utf-8")
-        found = run(place, "--key", KEY, "--json")
-        assert (found.returncode, json.loads(found.stdout)["stage"]) == (1, "settlement")
+        process = run(place, "--key", KEY, "--json")
+        assert (process.returncode, json.loads(process.stdout)["stage"]) == (1, "settlement")
 
 
 def test_it_imports_nothing_but_itself_and_node() -> None:
@@ -440,8 +440,8 @@ def test_it_imports_nothing_but_itself_and_node() -> None:
 
 def test_vendored_files_are_those_that_were_looked_at() -> None:
     pinned = json.loads((VERIFIER / "vendor" / "digests.json").read_text(encoding="utf-8"))
-    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (VERIFIER / "vendor").glob("*.js")}
-    assert found == pinned
+    digests = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (VERIFIER / "vendor").glob("*.js")}
+    assert digests == pinned
 
 
 @pytest.mark.full

@@ -67,10 +67,12 @@ def checked(bundle: Path, policy: Path, audit: Path, *more: str) -> subprocess.C
 
 def test_an_audit_is_computed_again(bundle: Path, policy: Path, predicate: Predicate, tmp_path: Path) -> None:
     audit = signed(tmp_path / "audits", predicate)
-    found = checked(bundle, policy, audit)
-    assert found.returncode == 0, found.stdout + found.stderr
-    assert f"audited at 5 % risk: {len(predicate['judged'])} of 120 trials judged again; the outcome is confirmed" in found.stdout
-    assert "whose audit it is" in found.stdout
+    process = checked(bundle, policy, audit)
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert (
+        f"audited at 5 % risk: {len(predicate['judged'])} of 120 trials judged again; the outcome is confirmed" in process.stdout
+    )
+    assert "whose audit it is" in process.stdout
     key = str(audit_log.read_audit(audit).key)
     shown = json.loads(checked(bundle, policy, audit, "--auditor", key, "--json").stdout)
     assert shown["audits"] == [predicate]
@@ -96,8 +98,8 @@ def test_an_audit_beside_a_bundle_or_within_it_or_alone(bundle: Path, predicate:
     beside = run(tmp_path / "beside.tar")
     assert (beside.returncode, missing in beside.stderr) == (1, True)
     for archived in ("epoch.tar", "beside.tar"):
-        found = run(tmp_path / archived, *policy)
-        assert (found.returncode, missing in found.stdout) == (0, False), found.stderr
+        process = run(tmp_path / archived, *policy)
+        assert (process.returncode, missing in process.stdout) == (0, False), process.stderr
 
 
 @pytest.mark.full
@@ -135,16 +137,16 @@ def _other(value: Any) -> Any:
 
 def changes(stated: Predicate) -> dict[str, Predicate]:
     """Each field of the statement changed; of lists the first row's fields too, but what was seen: that is the auditor's word."""
-    found = {}
+    statements = {}
     for name, value in stated.items():
         if name == "software":
             continue
-        found[name] = stated | {name: _other(value)}
+        statements[name] = stated | {name: _other(value)}
         row = value[0] if isinstance(value, list) and value else value
         for field in (field for field in row if field != "seen") if isinstance(row, dict) else ():
             inner = row | {field: _other(row[field])}
-            found[f"{name}.{field}"] = stated | {name: [inner, *value[1:]] if isinstance(value, list) else inner}
-    return found
+            statements[f"{name}.{field}"] = stated | {name: [inner, *value[1:]] if isinstance(value, list) else inner}
+    return statements
 
 
 def test_a_changed_field_is_red_in_both(bundle: Path, policy: Path, epoch: AuditedEpoch, tmp_path: Path) -> None:
@@ -176,25 +178,25 @@ def test_a_validator_is_left_out_for_an_audit_that_saw_its_lies(tmp_path: Path) 
         where = audit_kit.marked(place, ledger_kit.V1, digest, tmp_path / digest[-8:])
         shutil.move(where / "audits", tmp_path / f"audits-{code}")  # the export has it
         assert "which is not here" in run(where).stdout
-        found = run(where, "--audit", path)
-        assert (found.returncode, why in found.stdout + found.stderr) == (code, True), found.stdout + found.stderr
+        process = run(where, "--audit", path)
+        assert (process.returncode, why in process.stdout + process.stderr) == (code, True), process.stdout + process.stderr
     assert "is left out: an audit saw false claims of it" in run("explain", where, "m1").stdout
 
 
 def test_the_audits_in_a_subnets_export_are_checked(tmp_path: Path) -> None:
     """Epoch 4 has an earlier split, so its `earlier.jsonl` is read too."""
     audit_kit.subnet(tmp_path)
-    told: list[tuple[int, list[object], str]] = [
+    cases: list[tuple[int, list[object], str]] = [
         (3, [], "small: when the receipt was witnessed, which fixes the draw: give the policy of its witnesses"),
         (3, ["--policy", tmp_path / "one" / "witnesses.policy"], "small: audited at 5 % risk: "),
         (4, [], f"small: {ledger_kit.V1} is left out: "),
     ]
-    for epoch, policy, words in told:
-        found = run(tmp_path / f"emission-{epoch}", "--key", joint_kit.KEY, *policy)
-        assert (found.returncode, words in found.stdout) == (0, True), found.stdout + found.stderr
-        assert ("give the policy" in found.stdout) == (epoch == 3 and not policy)
+    for epoch, policy, words in cases:
+        process = run(tmp_path / f"emission-{epoch}", "--key", joint_kit.KEY, *policy)
+        assert (process.returncode, words in process.stdout) == (0, True), process.stdout + process.stderr
+        assert ("give the policy" in process.stdout) == (epoch == 3 and not policy)
     for epoch in (3, 4):
         [path] = (tmp_path / f"emission-{epoch}").rglob("*.audit")
         path.write_bytes(path.read_bytes().replace(b"index 0", b"index 1"))
-        found = run(tmp_path / f"emission-{epoch}", "--key", joint_kit.KEY)
-        assert (found.returncode, "audit" in found.stderr) == (1, True), found.stdout + found.stderr
+        process = run(tmp_path / f"emission-{epoch}", "--key", joint_kit.KEY)
+        assert (process.returncode, "audit" in process.stderr) == (1, True), process.stdout + process.stderr

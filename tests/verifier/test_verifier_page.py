@@ -144,15 +144,15 @@ def test_a_bundle_is_verified_explained_and_asked_what_if(page: Page, site: str,
 
 def loaded(*roots: str) -> set[Path]:
     """These files of the verifier, and all that they import at once."""
-    found = set[Path]()
+    files = set[Path]()
     waiting = [VERIFIER / root for root in roots]
     while waiting:
         file = waiting.pop()
-        if file not in found:
-            found.add(file)
+        if file not in files:
+            files.add(file)
             names = re.findall(r'^(?:import|export)[^"\n]*?"(\.[^"]+)";', file.read_text(encoding="utf-8"), re.MULTILINE)
             waiting += [(file.parent / name).resolve() for name in names]
-    return found
+    return files
 
 
 def test_many_records_take_no_more_than_a_plain_bundle_may() -> None:
@@ -169,11 +169,11 @@ def test_a_difference_is_red_and_named(page: Page, two: Path, tmp_path: Path) ->
     settlement["weights"][0]["u16"] -= 1
     (place / "settlement.json").write_text(json.dumps(settlement), encoding="utf-8")
     assert checked(page, place) == "Not verified"
-    told = page.inner_text("#difference")
-    assert "weights[0].u16" in told
-    assert settlement["weights"][0]["participant"] in told
-    assert str(settlement["weights"][0]["u16"]) in told
-    assert str(settlement["weights"][0]["u16"] + 1) in told
+    text = page.inner_text("#difference")
+    assert "weights[0].u16" in text
+    assert settlement["weights"][0]["participant"] in text
+    assert str(settlement["weights"][0]["u16"]) in text
+    assert str(settlement["weights"][0]["u16"] + 1) in text
     assert page.locator("#numbers").is_hidden()
 
 
@@ -201,6 +201,6 @@ def test_a_link_opens_what_the_service_offers(page: Page, site: str) -> None:
 def test_conformance_cases_pass_in_the_browser(page: Page) -> None:
     for path in FILES:
         text = path.read_text(encoding="utf-8")
-        found = page.evaluate("text => assayCases(text)", text)
-        assert (found["wrong"], found["unsupported"]) == ([], 0), path.name
-        assert found["right"] == len(json.loads(text)["cases"])
+        counts = page.evaluate("text => assayCases(text)", text)
+        assert (counts["wrong"], counts["unsupported"]) == ([], 0), path.name
+        assert counts["right"] == len(json.loads(text)["cases"])

@@ -28,7 +28,7 @@ SCHEME = small_folder.SCHEMES["rubric"].replace(
 )
 
 
-def said(*sides: bool) -> dict[str, Any]:
+def panel_fields(*sides: bool) -> dict[str, Any]:
     """The answers of a panel to the one check, and what they decide."""
     panel = [{"judge": "m", "baseline": MET, "checks": {"c1": side}, "verdict": "COHERENT"} for side in sides]
     return {"panel": panel, "baseline": MET, "checks": {"c1": sum(sides) > 1}, "verdict": "COHERENT"}
@@ -39,7 +39,7 @@ def epoch(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """An epoch in which each validator's panel answers alike."""
     place = tmp_path_factory.mktemp("panel")
     folder = ledger_kit.ledger_folder(place / "folder", "rubric", scheme_toml=SCHEME)
-    ledger_kit.add(folder, ledger_kit.records("rubric", **said(True, False, True)))
+    ledger_kit.add(folder, ledger_kit.records("rubric", **panel_fields(True, False, True)))
     with ledger_kit.opened(folder) as ledger:
         settling.settle(ledger, ledger_kit.SIGNER, 3)
         bundle.export(ledger, 3, place / "epoch-3", as_parquet=request.param)
@@ -49,16 +49,16 @@ def epoch(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 @pytest.mark.sampled(1)
 def test_both_verifiers_compute_the_majority_again(epoch: Path) -> None:
     assert assay.verify(epoch, key=KEY)
-    found = run(epoch, "--key", KEY, "--json")
-    assert found.returncode == 0, found.stdout + found.stderr
-    assert json.loads(found.stdout)["recomputed"]
+    process = run(epoch, "--key", KEY, "--json")
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert json.loads(process.stdout)["recomputed"]
     settlement = json.loads((epoch / "settlement.json").read_bytes())
     work = [vote["work"] for row in settlement["agreed"] for vote in row["validators"]]
     assert work
-    assert {(one["bps"], one["flips"], one["votes"]) for one in work} == {(10_000, 1, 18)}
-    told = " ".join(cli("explain", epoch, "m1", "--key", KEY, columns=200).stdout.split())
-    assert "1 of the panel's 18 votes differ" in told
-    assert "In 3 panels, 3 of 54 votes differ from the majority, most of them at c1 (3/9)." in told
+    assert {(entry["bps"], entry["flips"], entry["votes"]) for entry in work} == {(10_000, 1, 18)}
+    printed = " ".join(cli("explain", epoch, "m1", "--key", KEY, columns=200).stdout.split())
+    assert "1 of the panel's 18 votes differ" in printed
+    assert "In 3 panels, 3 of 54 votes differ from the majority, most of them at c1 (3/9)." in printed
 
 
 def test_an_answer_that_was_changed_is_found(epoch: Path) -> None:
@@ -99,8 +99,8 @@ def test_a_duel_is_followed_step_by_step(tmp_path: Path) -> None:
         ({"winner": None, "by": None}, "the duel is not decided yet"),
     ):
         changed = {name: value for name, value in (duel | change).items() if name != "digest"}
-        found = checked(changed | {"digest": digest(changed)})
-        assert found.returncode == 1
-        assert re.search(why, found.stderr), found.stderr
+        process = checked(changed | {"digest": digest(changed)})
+        assert process.returncode == 1
+        assert re.search(why, process.stderr), process.stderr
     assert "the digest is of another document" in checked(duel | {"epoch": 5}).stderr
     assert checked(contest.fought(behind, ahead)).stdout.startswith("✓  duel        bob stays before ann")

@@ -21,10 +21,10 @@ CONFORMANCE = ROOT / "conformance"
 
 def node() -> str:
     """The program; without it nothing here can be said, so the test fails."""
-    found = shutil.which("node")
-    if found is None:
+    path = shutil.which("node")
+    if path is None:
         pytest.fail("node is not installed: `tools/system tests` installs it")
-    return found
+    return path
 
 
 def run(*words: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -106,7 +106,7 @@ def _lines(path: str, data: bytes) -> Iterator[Change]:
 
     def whole(at: int, row: Any) -> bytes:
         # A record keeps its spelling: canonical, with `seq` as the last field.
-        texts = [_line(row if number == at else one) for number, one in enumerate(rows)]
+        texts = [_line(row if number == at else other) for number, other in enumerate(rows)]
         return b"".join(text + b"\n" for text in texts)
 
     for at, row in enumerate(rows):
@@ -138,20 +138,20 @@ def _bytes(path: str, data: bytes) -> Iterator[Change]:
 
 def changes(bundle: Path) -> list[Change]:
     """Every field of every file of a bundle changed, one at a time."""
-    found: list[Change] = []
+    candidates: list[Change] = []
     for file in sorted(path for path in bundle.rglob("*") if path.is_file()):
         path, data = file.relative_to(bundle).as_posix(), file.read_bytes()
         if path.endswith(".jsonl"):
-            found += _lines(path, data)
+            candidates += _lines(path, data)
         elif path.endswith(".json"):
-            found += _document(path, json.loads(data))
+            candidates += _document(path, json.loads(data))
         elif path.endswith((".receipt", ".audit")):
             receipt = json.loads(data)
-            found += [*_document(path, receipt), *_payload(path, receipt, _written)]
-            found += [
+            candidates += [*_document(path, receipt), *_payload(path, receipt, _written)]
+            candidates += [
                 Change(path, f"proof, {byte.where}", _written({**receipt, "proof": byte.data.decode("utf-8", "replace")}))
                 for byte in _bytes(path, receipt["proof"].encode())
             ]
         else:
-            found += _bytes(path, data)
-    return [one for one in found if one.data != (bundle / one.path).read_bytes()]
+            candidates += _bytes(path, data)
+    return [change for change in candidates if change.data != (bundle / change.path).read_bytes()]

@@ -144,15 +144,17 @@ def board(settlement: Settlement, folder: Path, top: int = TOP) -> Iterator[Rend
 
 def _firm(settlement: Settlement, known: Json | None, folder: Path) -> Iterator[RenderableType]:
     """The sentences about how firmly the verdicts hold, and the ranges of scores with missing trials."""
-    told = [*margins.sentences(known, settlement, f"How firmly this holds takes some time to compute: assay margin {folder}")]
+    sentences = [
+        *margins.sentences(known, settlement, f"How firmly this holds takes some time to compute: assay margin {folder}")
+    ]
     reach = (known or {"scores": ()})["scores"]
     if reach:
         rows = [f"{row['participant']} {margins.shown_range(row)} ({row['missing']} missing)" for row in reach[:ALIKE]]
         more = f"; and of {len(reach) - ALIKE} more participants" if len(reach) > ALIKE else ""
-        told.append(f"Scores with missing trials: {'; '.join(rows)}{more}.")
-    if told:
+        sentences.append(f"Scores with missing trials: {'; '.join(rows)}{more}.")
+    if sentences:
         yield ""
-        yield from map(sentence, told)
+        yield from map(sentence, sentences)
 
 
 def _names(settlement: Settlement) -> dict[str, str]:
@@ -304,8 +306,8 @@ def _outliers(settlement: Settlement) -> Iterator[RenderableType]:
                 out.setdefault(names[vote["validator"]], []).append(row["participant"])
     if out:
         yield ""
-        said = [f"from {validator} for {named(participants, 4)}" for validator, participants in sorted(out.items())]
-        yield sentence(f"Scores left out as outliers: {'; '.join(said)}.")
+        parts = [f"from {validator} for {named(participants, 4)}" for validator, participants in sorted(out.items())]
+        yield sentence(f"Scores left out as outliers: {'; '.join(parts)}.")
 
 
 def token_of(folder: Path) -> str:

@@ -187,8 +187,8 @@ def _rows_about(folder: Path, settlement: Settlement, participant: str) -> list[
     submission = frame.submissions[frame.column[participant]] if scheme.kind.record.shared_key else ""
     wanted = {"submission": [submission]} if submission else {"participant": [participant]}
     paths = sorted((folder / "evidence").glob("*.parquet"))
-    found = scheme.kind.parquet.records(paths, scheme, wanted)
-    return [record for record in found if record.epoch <= settlement.epoch]
+    records = scheme.kind.parquet.records(paths, scheme, wanted)
+    return [record for record in records if record.epoch <= settlement.epoch]
 
 
 def _firm(folder: Path, settlement: Settlement, key: str, otherwise: str) -> list[str]:
@@ -200,13 +200,13 @@ def _firm(folder: Path, settlement: Settlement, key: str, otherwise: str) -> lis
 
     if not margins.has_margins(settlement):
         return []
-    found = margins.of_settlement(folder, settlement)
-    told = [*margins.sentences(found, settlement, otherwise)]
-    for row in (found or {"scores": ()})["scores"]:
+    known = margins.of_settlement(folder, settlement)
+    sentences = [*margins.sentences(known, settlement, otherwise)]
+    for row in (known or {"scores": ()})["scores"]:
         if row["participant"] == key:
             many = f"{row['missing']} of its trials {'is' if row['missing'] == 1 else 'are'} missing"
-            told.append(f"{many}. Whatever the outcome, its score is {margins.shown_range(row)}.")
-    return told
+            sentences.append(f"{many}. Whatever the outcome, its score is {margins.shown_range(row)}.")
+    return sentences
 
 
 def _copied(folder: Path, settlement: Settlement, key: str) -> dict[str, Any]:

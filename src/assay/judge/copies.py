@@ -133,7 +133,7 @@ class CopyRow:
 
     def with_near(self, pair: Json) -> CopyRow:
         """The row with one more pair."""
-        kept = sorted((*self.near, pair), key=lambda one: -one["fingerprints"]["common"])[:NEAR]
+        kept = sorted((*self.near, pair), key=lambda near: -near["fingerprints"]["common"])[:NEAR]
         return replace(self, near=tuple(kept), pairs=self.pairs + 1)
 
     def document(self) -> Json:
@@ -197,7 +197,7 @@ class _Comparison:
 
     def _read(self, place: Path, submission: str) -> _Source:
         read = source_prints(place, submission, self.kept)
-        return _Source(place, submission, frozenset(found.hash for found in read.prints) - self.baseline, read.others)
+        return _Source(place, submission, frozenset(fingerprint.hash for fingerprint in read.prints) - self.baseline, read.others)
 
     def near(self, later: Entered, earlier: Entered) -> NearCopy | None:
         """The pair, if the later one is to be looked at as a near-copy of the earlier one."""
@@ -210,19 +210,22 @@ class _Comparison:
             return None
         read = (source_prints(side.place, side.submission, self.kept).prints for side in (mine, theirs))
         pair = compare(
-            *([found for found in prints if found.hash in side] for prints, side in zip(read, (own, other), strict=True))
+            *(
+                [fingerprint for fingerprint in prints if fingerprint.hash in side]
+                for prints, side in zip(read, (own, other), strict=True)
+            )
         )
         pair = replace(pair, passages=pair.passages[:PASSAGES])
         return NearCopy(later, earlier, pair, tuple(_same(mine.others, theirs.others))[:PASSAGES])
 
     def _own_before(self, later: Entered, earlier: Entered) -> frozenset[bytes]:
         """The hashes that the later participant handed in before the other one did."""
-        found: frozenset[bytes] = frozenset()
+        hashes: frozenset[bytes] = frozenset()
         for entry in self._by_participant[later.participant]:
             if entry.order < earlier.order:
                 source = self._source(entry)
-                found |= frozenset() if isinstance(source, str) else source.hashes
-        return found
+                hashes |= frozenset() if isinstance(source, str) else source.hashes
+        return hashes
 
     @cached_property
     def _by_participant(self) -> Mapping[str, Sequence[Entered]]:
@@ -323,8 +326,8 @@ def compare_new(
             if row == before:  # its files are still not here
                 continue
             changed = [row, *_later(comparison, entry, entries[at + 1 :], rows, state)]
-            add_rows(folder / FOUND, [one.document() for one in changed])
-            rows |= {one.key: one for one in changed}
+            add_rows(folder / FOUND, [change.document() for change in changed])
+            rows |= {change.key: change for change in changed}
             tell(entry)
             count += 1
         note_failure(folder, "")

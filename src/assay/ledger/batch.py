@@ -93,10 +93,10 @@ def read_records(lines: Sequence[bytes], kind: str, file: Path | str | None, fir
 def _read_together(lines: Sequence[bytes], kind: str) -> list[Evidence]:
     """The records on lines, parsed together and held to their canonical form; none if they must be read one by one."""
     flat = record_lines.matched(lines, kind) is not None  # they are in that form: each field once, and no object inside
-    found = records_on(lines, kind, flat=flat)
-    if found is None:
+    records = records_on(lines, kind, flat=flat)
+    if records is None:
         return []
-    return found if flat or plain_json(_documents(found, kind)).encode() == b"[%b]" % b",".join(lines) else []
+    return records if flat or plain_json(_documents(records, kind)).encode() == b"[%b]" % b",".join(lines) else []
 
 
 def _read_record(line: bytes, kind: str, place: Place) -> Evidence:
@@ -392,10 +392,10 @@ def _plainly_stated(envelope: bytes) -> tuple[check.Envelope, BatchStatement] | 
     try:
         payload, signature = a2b_base64(outer[1]), a2b_base64(outer[3])
         whole = (b2a_base64(payload, newline=False), b2a_base64(signature, newline=False)) == (outer[1], outer[3])
-        found = _PAYLOAD.fullmatch(payload) if whole else None
-        if found is None:
+        match = _PAYLOAD.fullmatch(payload) if whole else None
+        if match is None:
             return None
-        competition, count, epoch, kind, origin, root_, task_set, validator, digest, name = map(bytes.decode, found.groups())
+        competition, count, epoch, kind, origin, root_, task_set, validator, digest, name = map(bytes.decode, match.groups())
     except ValueError:  # not base64, or not UTF-8
         return None
     if digest != _submission_digest(name) or not known(kind):

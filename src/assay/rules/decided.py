@@ -397,8 +397,8 @@ def spared(settlement: Settlement) -> dict[str, str]:
             if keys[at] in words or not standing.decided or standing.why == "unscored":
                 continue
             place = dict.fromkeys(standing.places or ())
-            told = "Its missing trials cannot change what anybody is paid"
+            sentence = "Its missing trials cannot change what anybody is paid"
             if until == "decided" and len(place) == 1:
-                told = f"The place is certain ({next(iter(place))}) whatever its missing trials come to"
-            words[keys[at]] = f"{told}: {standing.reason}."
+                sentence = f"The place is certain ({next(iter(place))}) whatever its missing trials come to"
+            words[keys[at]] = f"{sentence}: {standing.reason}."
     return words

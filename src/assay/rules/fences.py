@@ -205,12 +205,12 @@ class FlipBound:
     def _by_lines(self, boxes: Boxes, mark: int, uneven: float) -> Floats:
         """In each box, the flips that reach the mark by the steepest lines first; infinite if nothing does."""
         if self.column.rules.combine == "stake-median":
-            base, (one, one_gain, two, two_gain) = self._medianlike(boxes, mark)
+            base, (raised, raised_gain, out, out_gain) = self._medianlike(boxes, mark)
         else:
-            base, (one, one_gain, two, two_gain) = self._meanlike(boxes, mark, uneven)
-        for flips_to, gain in ((one, one_gain), (two, two_gain)):
+            base, (raised, raised_gain, out, out_gain) = self._meanlike(boxes, mark, uneven)
+        for flips_to, gain in ((raised, raised_gain), (out, out_gain)):
             base = np.where(flips_to < 1, np.maximum(base, gain), base)
-        slopes, lengths = _hull(base, np.maximum(1, one), one_gain, np.maximum(1, two), two_gain)
+        slopes, lengths = _hull(base, np.maximum(1, raised), raised_gain, np.maximum(1, out), out_gain)
         need = -base.sum(axis=1) - 1e-9
         order = np.argsort(-slopes, axis=1)
         slopes, lengths = np.take_along_axis(slopes, order, 1), np.take_along_axis(lengths, order, 1)
@@ -280,11 +280,11 @@ def _sum_of_least(distances: Floats, count: int, step: float) -> Floats:
     return np.asarray(np.partition(flips, count - 1, axis=1)[:, :count].sum(axis=1), np.float64)
 
 
-def _hull(base: Floats, one: Floats, one_gain: Floats, two: Floats, two_gain: Floats) -> tuple[Floats, Floats]:
+def _hull(base: Floats, raised: Floats, raised_gain: Floats, out: Floats, out_gain: Floats) -> tuple[Floats, Floats]:
     """Slopes and lengths, [B, 2V], of the least concave line over (0, base) and the two points that rise."""
-    swap = one > two
-    near, far = np.where(swap, two, one), np.where(swap, one, two)
-    near_gain, far_gain = np.where(swap, two_gain, one_gain), np.where(swap, one_gain, two_gain)
+    swap = raised > out
+    near, far = np.where(swap, out, raised), np.where(swap, raised, out)
+    near_gain, far_gain = np.where(swap, out_gain, raised_gain), np.where(swap, raised_gain, out_gain)
     near_gain = np.maximum(near_gain, base)
     far_gain = np.maximum(far_gain, near_gain)
     first = (near_gain - base) / near

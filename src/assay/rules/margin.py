@@ -242,8 +242,8 @@ def margins(
     asked = [name for name in VERDICTS if name in verdicts and (name != "tier" or settlement.payouts is not None)]
     if settlement.inputs.scheme.score.scores_jointly():
         joint = JointBoard(settlement)
-        found = [_joint_change(joint, name, way) for way in WAYS if way in ways and way != "missing" for name in asked]
-        return Margins(settlement, tuple(found), ())
+        joint_changes = [_joint_change(joint, name, way) for way in WAYS if way in ways and way != "missing" for name in asked]
+        return Margins(settlement, tuple(joint_changes), ())
     board, effort = trial_board(settlement), effort or Effort()
     least_changes = []
     for way in (way for way in WAYS if way in ways):

@@ -213,15 +213,15 @@ def _held(served: ServedCompetition, own: Sequence[Batch]) -> dict[str, BadInput
     stands = standings(served.folder, served.scheme, [(person.key, person.submission) for person in people], comparing=True)
     judged = {submission for (_, submission), stand in stands.items() if stand.judged}
     waits = {submission: stand for (_, submission), stand in stands.items() if submission not in judged}
-    found: dict[str, BadInput] = {}
+    refusals: dict[str, BadInput] = {}
     store, _ = served.books()
     with store.reading() as view:
         for batch in own:
             about = next((waits[record.submission] for record in batch.records if record.submission in waits), None)
             if about is not None and not view.named(batch.digest):
                 hint = "keep the batch and send it again: it is taken once the organiser releases the submission"
-                found[batch.digest] = BadInput(f"it is about a submission that is not judged now. {about.why}", hint=hint)
-    return found
+                refusals[batch.digest] = BadInput(f"it is about a submission that is not judged now. {about.why}", hint=hint)
+    return refusals
 
 
 def _read(data: bytes, validator: str) -> Batch | BadInput | HttpProblem:

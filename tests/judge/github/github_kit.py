@@ -85,8 +85,8 @@ def facts(issues: Sequence[Json] = (), /, *, now: str = at(4, 10), stars: Sequen
         "now": now,
         "accounts": [{"id": number, "login": name} for number, name in accounts],
         "repositories": [
-            {"id": number, "name": name, "formerly": [], "stars": list(starred), "issues": list(found)}
-            for number, name, found, starred in rows
+            {"id": number, "name": name, "formerly": [], "stars": list(starred), "issues": list(reported)}
+            for number, name, reported, starred in rows
         ],
         "gists": [gist(name) for name in PEOPLE],
     }
@@ -94,8 +94,8 @@ def facts(issues: Sequence[Json] = (), /, *, now: str = at(4, 10), stars: Sequen
 
 def gist(name: str, owner: int | None = None, text: str | None = None, moment: str = at(1)) -> Json:
     """Somebody's gist with the statement in it."""
-    said = statement(name) if text is None else text
-    return {"id": gist_id(name), "owner": owner or PEOPLE[name], "at": moment, "files": {"assay.txt": said}}
+    content = statement(name) if text is None else text
+    return {"id": gist_id(name), "owner": owner or PEOPLE[name], "at": moment, "files": {"assay.txt": content}}
 
 
 def statement(name: str, account: int | None = None, *, signer: str | None = None, competition: str = COMPETITION) -> str:
@@ -118,19 +118,19 @@ class GithubFault:
 class FaultyGithub(SERVER.Server):  # type: ignore[misc,name-defined]
     """The server, with trouble on demand."""
 
-    def __init__(self, found: Json, **more: Any) -> None:
-        super().__init__(found, **more)
+    def __init__(self, facts: Json, **more: Any) -> None:
+        super().__init__(facts, **more)
         self.faults: list[GithubFault] = []
         self.released = threading.Event()
 
     def fault(self, handler: Any, path: str, asked: Mapping[str, str]) -> bool:
-        for one in self.faults:
-            if one.times > 0 and re.search(one.match, handler.path):
-                if one.after > 0:
-                    one.after -= 1
+        for fault in self.faults:
+            if fault.times > 0 and re.search(fault.match, handler.path):
+                if fault.after > 0:
+                    fault.after -= 1
                     continue
-                one.times -= 1
-                return one.act(handler) is not False
+                fault.times -= 1
+                return fault.act(handler) is not False
         return False
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -144,14 +144,14 @@ class FaultyGithub(SERVER.Server):  # type: ignore[misc,name-defined]
     @property
     def repository(self) -> Json:
         """The facts of the first repository."""
-        found: Json = self.world.facts["repositories"][0]
-        return found
+        repository: Json = self.world.facts["repositories"][0]
+        return repository
 
 
 @contextmanager
-def serving(found: Json, **more: Any) -> Iterator[FaultyGithub]:
+def serving(facts: Json, **more: Any) -> Iterator[FaultyGithub]:
     """The server, while the block runs."""
-    with FaultyGithub(copy.deepcopy(found), **more) as server:
+    with FaultyGithub(copy.deepcopy(facts), **more) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
         thread.start()
         try:
@@ -248,8 +248,8 @@ def judged(place: Path, validator: str = "val-1", events: list[RunEvent] | None 
     """What a run comes to; it waits for hundredths of a second where it would wait for seconds."""
     from assay.judge.github.run import run
 
-    said = events if events is not None else []
-    return run(place, validator, RunOptions(**{"delay": 0.01, **options}), said.append)
+    heard = events if events is not None else []
+    return run(place, validator, RunOptions(**{"delay": 0.01, **options}), heard.append)
 
 
 def records(place: Path, validator: str = "val-1") -> list[Json]:

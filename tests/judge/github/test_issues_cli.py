@@ -23,8 +23,8 @@ ISSUES = [
 
 @pytest.fixture
 def server() -> Iterator[FaultyGithub]:
-    with kit.serving(kit.facts(ISSUES, stars=[{"by": 50, "at": kit.at(2)}])) as found:
-        yield found
+    with kit.serving(kit.facts(ISSUES, stars=[{"by": 50, "at": kit.at(2)}])) as faulty:
+        yield faulty
 
 
 @pytest.fixture
@@ -37,10 +37,10 @@ def place(server: FaultyGithub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_statement_is_made_published_and_found(place: Path, server: FaultyGithub) -> None:
-    said = run("issues", "link", "--competition", place, "--key", "ann", "--login", "ann")
-    assert said.stdout == kit.statement("ann")
-    assert "Publish it as ann, in a gist or in a comment on an issue" in said.stderr
-    server.world.facts["gists"][0]["files"] = {"notes.txt": "my notes", "link.md": f"Me:\n\n{said.stdout}"}
+    linked = run("issues", "link", "--competition", place, "--key", "ann", "--login", "ann")
+    assert linked.stdout == kit.statement("ann")
+    assert "Publish it as ann, in a gist or in a comment on an issue" in linked.stderr
+    server.world.facts["gists"][0]["files"] = {"notes.txt": "my notes", "link.md": f"Me:\n\n{linked.stdout}"}
     assert "9 records judged" in output("run", place, "--validator", "val-1", "--quiet")
 
 
@@ -55,7 +55,7 @@ def test_a_participant_with_a_name_says_who_he_is(place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("login", "said"),
+    ("login", "why"),
     [
         ("nobody", "there is nothing there (404)"),
         ("@ann", "is not the name of an account"),
@@ -63,9 +63,9 @@ def test_a_participant_with_a_name_says_who_he_is(place: Path) -> None:
         ("robot", "is not a person's account (Bot)"),
     ],
 )
-def test_an_account_that_cannot_be_linked(place: Path, server: FaultyGithub, login: str, said: str) -> None:
+def test_an_account_that_cannot_be_linked(place: Path, server: FaultyGithub, login: str, why: str) -> None:
     server.world.facts["accounts"].append({"id": 88, "login": "robot", "type": "Bot"})
-    assert said in refused("issues", "link", "--competition", place, "--key", "ann", "--login", login)
+    assert why in refused("issues", "link", "--competition", place, "--key", "ann", "--login", login)
 
 
 def test_ids_are_looked_up(place: Path, server: FaultyGithub) -> None:
@@ -74,8 +74,8 @@ def test_ids_are_looked_up(place: Path, server: FaultyGithub) -> None:
     assert "there is nothing there (404)" in refused("issues", "id", place, "acme/nothing")
     assert "is not the name of a repository" in refused("issues", "id", place, "acme/..%2f/x")
     server.faults.append(GithubFault("", status(429, retry_after="1"), times=1))
-    said = run("issues", "id", place, "kestrel")
-    assert (said.stdout, said.stderr) == ("90\n", "GitHub was asked too much (429); again in 1.00 s\n")
+    done = run("issues", "id", place, "kestrel")
+    assert (done.stdout, done.stderr) == ("90\n", "GitHub was asked too much (429); again in 1.00 s\n")
 
 
 def test_a_run_says_what_it_counted(place: Path) -> None:
@@ -150,10 +150,10 @@ def test_show_as_json(place: Path) -> None:
     run("run", place, "--validator", "val-1")
     document = json.loads(output("issues", "show", place, "ann", "--json"))
     assert document["validator"] == "val-1"
-    (one,) = document["counts"]
-    assert [found["number"] for found in one["issues"]] == [1, 2]
-    assert [found["valid"] for found in one["records"]] == [1, 0, 0]
-    assert one["differs"] == []
+    (count,) = document["counts"]
+    assert [row["number"] for row in count["issues"]] == [1, 2]
+    assert [row["valid"] for row in count["records"]] == [1, 0, 0]
+    assert count["differs"] == []
     assert len(json.loads(output("issues", "show", place, "--json"))["counts"]) == 3
 
 

@@ -24,25 +24,25 @@ ISSUES = TypeAdapter(list[client.IssueAnswer])
 
 
 @contextmanager
-def asking(server: FaultyGithub, place: Path, said: list[tuple[str, float]] | None = None, **more: Any) -> Iterator[GitHub]:
+def asking(server: FaultyGithub, place: Path, notices: list[tuple[str, float]] | None = None, **more: Any) -> Iterator[GitHub]:
     """A client of the server, with what it keeps in a folder."""
-    told = said if said is not None else []
+    heard = notices if notices is not None else []
     options: dict[str, Any] = {"attempts": 3, "delay": 0.01} | more
     stop = options.pop("stop", Stop())
     with GitHub(
-        server.url, TOKEN, AnswerCache(place / "cache"), stop, tell=lambda why, seconds: told.append((why, seconds)), **options
+        server.url, TOKEN, AnswerCache(place / "cache"), stop, tell=lambda why, seconds: heard.append((why, seconds)), **options
     ) as github:
         yield github
 
 
 @pytest.fixture
 def server() -> Iterator[FaultyGithub]:
-    with kit.serving(kit.facts([kit.issue(number, 50) for number in range(1, 251)])) as found:
-        yield found
+    with kit.serving(kit.facts([kit.issue(number, 50) for number in range(1, 251)])) as faulty:
+        yield faulty
 
 
 def everything(github: GitHub) -> list[int]:
-    return [one.number for one in read_list(github, f"{HOME}/issues", ISSUES, lambda one: one.number, {"state": "all"})]
+    return [issue.number for issue in read_list(github, f"{HOME}/issues", ISSUES, lambda issue: issue.number, {"state": "all"})]
 
 
 def test_what_has_not_changed_costs_nothing(server: FaultyGithub, tmp_path: Path) -> None:
@@ -113,9 +113,9 @@ def change(server: FaultyGithub, act: Callable[[], object], after: int, times: i
 def test_a_list_that_changes_once_while_it_is_read_is_read_again(server: FaultyGithub, tmp_path: Path, after: int) -> None:
     change(server, lambda: server.repository["issues"].pop(0), after)
     with asking(server, tmp_path) as github:
-        found = everything(github)
+        numbers = everything(github)
     gone = len(server.asked) > after  # else it was read before
-    assert found == list(range(2, 251)) if gone else list(range(1, 251))
+    assert numbers == list(range(2, 251)) if gone else list(range(1, 251))
 
 
 def test_a_list_that_never_stands_still_is_an_error(server: FaultyGithub, tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_list_has_a_bound(server: FaultyGithub, tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("act", "said"),
+    ("act", "trouble"),
     [
         (status(502), "GitHub answered 502"),
         (sent(b"[", 5000), "the connection broke"),
@@ -155,16 +155,16 @@ def test_a_list_has_a_bound(server: FaultyGithub, tmp_path: Path, monkeypatch: p
     ids=["502", "half", "nothing", "closed"],
 )
 def test_trouble_is_tried_again_and_then_is_an_error(
-    server: FaultyGithub, tmp_path: Path, act: Callable[[Any], None], said: str
+    server: FaultyGithub, tmp_path: Path, act: Callable[[Any], None], trouble: str
 ) -> None:
-    told: list[tuple[str, float]] = []
+    notices: list[tuple[str, float]] = []
     server.faults.append(GithubFault("", act, times=2))
-    with asking(server, tmp_path, told) as github:
+    with asking(server, tmp_path, notices) as github:
         assert b"acme/widget" in github.get(HOME).body
-    assert [said in why for why, _ in told] == [True, True]
-    assert [seconds for _, seconds in told] == [0.01, 0.04]
+    assert [trouble in why for why, _ in notices] == [True, True]
+    assert [seconds for _, seconds in notices] == [0.01, 0.04]
     server.faults = [GithubFault("", act)]
-    with asking(server, tmp_path) as github, pytest.raises(Unread, match=said):
+    with asking(server, tmp_path) as github, pytest.raises(Unread, match=trouble):
         github.get(f"{HOME}/issues")
 
 
@@ -181,15 +181,15 @@ def test_a_rate_limit_is_waited_for(
 ) -> None:
     waits: list[float] = []
     monkeypatch.setattr(client, "time", SimpleNamespace(sleep=waits.append, monotonic=lambda: sum(waits)))
-    told: list[tuple[str, float]] = []
+    notices: list[tuple[str, float]] = []
     server.world.now = server.world.now.fromtimestamp(1762041600, server.world.now.tzinfo)
     server.faults.append(GithubFault("", answer, times=5))  # more often than an error is tried again
-    with asking(server, tmp_path, told) as github:
+    with asking(server, tmp_path, notices) as github:
         github.get(HOME)
-    assert len(told) == 5
-    assert all("GitHub was asked too much" in why for why, _ in told)
-    assert {wait for _, wait in told} == {seconds or 2}
-    assert sum(waits) == pytest.approx(sum(wait for _, wait in told))
+    assert len(notices) == 5
+    assert all("GitHub was asked too much" in why for why, _ in notices)
+    assert {wait for _, wait in notices} == {seconds or 2}
+    assert sum(waits) == pytest.approx(sum(wait for _, wait in notices))
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_who_is_asked_to_wait_too_long_leaves_it_for_another_run(
 
 
 def test_a_refusal_that_is_no_rate_limit_is_not_waited_for(server: FaultyGithub, tmp_path: Path) -> None:
-    for act, error, said in (
+    for act, error, trouble in (
         (status(403, "Resource not accessible"), Unread, "GitHub answered 403: 'Resource not accessible'"),
         (status(422, "pagination is limited"), Unread, "GitHub answered 422: 'pagination is limited'"),
         (sent(b"[" * 9999, code=400), Unread, "GitHub answered 400"),
@@ -223,7 +223,7 @@ def test_a_refusal_that_is_no_rate_limit_is_not_waited_for(server: FaultyGithub,
         (status(304), Unread, "GitHub answered 304"),
     ):
         server.faults = [GithubFault("", act, times=1)]
-        with asking(server, tmp_path) as github, pytest.raises(error, match=said):
+        with asking(server, tmp_path) as github, pytest.raises(error, match=trouble):
             github.get(HOME, fresh=True)
     assert len(server.asked) == 7
 
@@ -264,7 +264,7 @@ def test_an_answer_without_end_is_not_read(server: FaultyGithub, tmp_path: Path,
 
 def test_redirects_stay_on_the_host_and_end(server: FaultyGithub, tmp_path: Path) -> None:
     with kit.serving(kit.facts()) as elsewhere:
-        for location, said in (
+        for location, trouble in (
             (f"{elsewhere.url}{HOME}", "GitHub answered with an address outside its API"),
             ("//evil.example.com/x", "GitHub answered with an "),
             ("http://[", "GitHub answered with an "),
@@ -273,7 +273,7 @@ def test_redirects_stay_on_the_host_and_end(server: FaultyGithub, tmp_path: Path
             (f"{server.url}{HOME}", "is redirected again and again"),
         ):
             server.faults = [GithubFault("", status(301, location=location))]
-            with asking(server, tmp_path) as github, pytest.raises(Unread, match=said):
+            with asking(server, tmp_path) as github, pytest.raises(Unread, match=trouble):
                 github.get(HOME)
         assert elsewhere.asked == []
     server.faults = [GithubFault("", status(301, location=f"{server.url}/repositories/{kit.REPOSITORY_ID}"), times=1)]
@@ -310,13 +310,13 @@ def test_an_answer_that_is_not_github_s_is_refused(body: bytes) -> None:
 
 
 def test_the_token_goes_to_github_and_nowhere_else(server: FaultyGithub, tmp_path: Path) -> None:
-    told: list[tuple[str, float]] = []
+    notices: list[tuple[str, float]] = []
     server.faults.append(GithubFault("", status(500, TOKEN), times=2))
-    with asking(server, tmp_path, told) as github:
+    with asking(server, tmp_path, notices) as github:
         assert TOKEN not in repr(github) + repr(vars(github))
         github.get(HOME)
     assert {headers["Authorization"] for _, headers in server.asked} == {f"Bearer {TOKEN}"}
-    assert TOKEN not in repr(told)
+    assert TOKEN not in repr(notices)
     for path in tmp_path.rglob("*"):
         assert path.is_dir() or TOKEN.encode() not in path.read_bytes()
     for wrong in ("a b", "a\nb", "ü"):

@@ -30,13 +30,13 @@ def event(label: str, hours: float, by: int | None = KESTREL, *, off: bool = Fal
     return LabelEvent(id or round(hours * 1000) + 1, BEGINS + timedelta(hours=hours), by, "somebody", label, not off)
 
 
-def one(*events: LabelEvent, moved: bool = False, author: int = AUTHOR) -> CountedIssue:
+def issue(*events: LabelEvent, moved: bool = False, author: int = AUTHOR) -> CountedIssue:
     return CountedIssue(1, author, "https://github.com/acme/widget/issues/1", "title", events, moved)
 
 
-def told(*events: LabelEvent, **more: bool) -> dict[int, tuple[int, int, int, int]]:
-    found = count_issues([one(*events, **more)], AUTHOR, RULES)
-    return {epoch: (row.valid, row.invalid, row.revoked_valid, row.revoked_invalid) for epoch, row in sorted(found.items())}
+def counts(*events: LabelEvent, **more: bool) -> dict[int, tuple[int, int, int, int]]:
+    rows = count_issues([issue(*events, **more)], AUTHOR, RULES)
+    return {epoch: (row.valid, row.invalid, row.revoked_valid, row.revoked_invalid) for epoch, row in sorted(rows.items())}
 
 
 @pytest.mark.parametrize(
@@ -71,50 +71,50 @@ def told(*events: LabelEvent, **more: bool) -> dict[int, tuple[int, int, int, in
     ],
 )
 def test_what_a_label_comes_to(events: list[LabelEvent], expected: dict[int, tuple[int, int, int, int]]) -> None:
-    assert told(*events) == expected
+    assert counts(*events) == expected
 
 
 def test_a_label_that_flaps_within_an_epoch_counts_once() -> None:
     flapping = [event("valid", 0.1 + 0.01 * number, off=number % 2 == 1) for number in range(21)]
-    assert told(*flapping) == {1: (1, 0, 0, 0)}
-    assert told(*flapping, event("valid", 0.9, off=True)) == {}
+    assert counts(*flapping) == {1: (1, 0, 0, 0)}
+    assert counts(*flapping, event("valid", 0.9, off=True)) == {}
     later = [event("valid", 1.1 + 0.01 * number, off=number % 2 == 0) for number in range(20)]
-    assert told(*flapping, *later) == {1: (1, 0, 0, 0)}
+    assert counts(*flapping, *later) == {1: (1, 0, 0, 0)}
 
 
 def test_events_of_one_second_go_by_their_id() -> None:
     first, second = event("valid", 0.5, id=1), event("valid", 0.5, off=True, id=2)
-    assert told(second, first) == told(first, second) == {}
-    assert told(event("valid", 0.5, off=True, id=1), event("valid", 0.5, id=2)) == {1: (1, 0, 0, 0)}
+    assert counts(second, first) == counts(first, second) == {}
+    assert counts(event("valid", 0.5, off=True, id=1), event("valid", 0.5, id=2)) == {1: (1, 0, 0, 0)}
 
 
 def test_whose_label_it_is_decides() -> None:
     strange = [event("valid", 0.5, by=STRANGER), event("valid", 0.6, by=None), event("valid", 0.7, by=MERLIN)]
-    assert told(*strange) == {}
-    assert [(ignored_label.event.actor, ignored_label.why) for ignored_label in ignored_labels(one(*strange), RULES)] == [
+    assert counts(*strange) == {}
+    assert [(ignored_label.event.actor, ignored_label.why) for ignored_label in ignored_labels(issue(*strange), RULES)] == [
         (STRANGER, "maintainer"),
         (None, "maintainer"),
         (MERLIN, "maintainer"),
     ]
-    assert told(event("valid", 1.5, by=MERLIN)) == {2: (1, 0, 0, 0)}
-    assert told(event("valid", 1.5, by=MERLIN), event("valid", 5, by=MERLIN, off=True)) == {2: (1, 0, 0, 0)}
-    assert told(event("valid", 0.5), event("valid", 2.5, by=STRANGER, off=True)) == {1: (1, 0, 0, 0)}
+    assert counts(event("valid", 1.5, by=MERLIN)) == {2: (1, 0, 0, 0)}
+    assert counts(event("valid", 1.5, by=MERLIN), event("valid", 5, by=MERLIN, off=True)) == {2: (1, 0, 0, 0)}
+    assert counts(event("valid", 0.5), event("valid", 2.5, by=STRANGER, off=True)) == {1: (1, 0, 0, 0)}
 
 
 def test_the_author_decides_nothing_on_his_own_issue_even_as_a_maintainer() -> None:
-    own = one(event("valid", 0.5), author=KESTREL)
+    own = issue(event("valid", 0.5), author=KESTREL)
     assert count_issues([own], KESTREL, RULES) == {}
     assert [ignored_label.why for ignored_label in ignored_labels(own, RULES)] == ["author"]
 
 
 def test_what_came_from_another_repository_counts_nowhere() -> None:
-    assert told(event("valid", 0.5), moved=True) == {}
+    assert counts(event("valid", 0.5), moved=True) == {}
 
 
 def test_a_verdict_of_before_the_first_epoch_is_not_revoked_in_it() -> None:
-    assert told(event("valid", -1), event("valid", 0.5, off=True)) == {}
-    assert told(event("valid", -1), event("valid", 0.5, off=True), event("valid", 1.5)) == {2: (1, 0, 0, 0)}
-    assert ignored_labels(one(event("valid", -1, by=STRANGER)), RULES) == []
+    assert counts(event("valid", -1), event("valid", 0.5, off=True)) == {}
+    assert counts(event("valid", -1), event("valid", 0.5, off=True), event("valid", 1.5)) == {2: (1, 0, 0, 0)}
+    assert ignored_labels(issue(event("valid", -1, by=STRANGER)), RULES) == []
 
 
 EVENTS = st.lists(
@@ -127,50 +127,50 @@ EVENTS = st.lists(
         st.integers(1, 50),
     ),
     max_size=14,
-    unique_by=lambda found: (found.at, found.id),
+    unique_by=lambda event: (event.at, event.id),
 )
 
 
 def oracle_verdict(events: list[LabelEvent], until: datetime) -> str | None:
     """The verdict at a moment: look for the last deciding label that was set, and not taken off again since."""
     before = sorted((e for e in events if BEGINS <= e.at < until), key=lambda e: (e.at, e.id))
-    said = {"valid": "valid", "confirmed": "valid", "invalid": "invalid", "duplicate": "duplicate"}
+    verdicts = {"valid": "valid", "confirmed": "valid", "invalid": "invalid", "duplicate": "duplicate"}
     right = [
         e
         for e in before
-        if e.label.lower() in said
+        if e.label.lower() in verdicts
         and (e.actor == KESTREL or (e.actor == MERLIN and timedelta(hours=1) <= e.at - BEGINS < timedelta(hours=2)))
     ]
     for place in reversed(range(len(right))):
         mine = right[place]
         if mine.added and all(e.added or e.label.lower() != mine.label.lower() for e in right[place + 1 :]):
-            return said[mine.label.lower()]
+            return verdicts[mine.label.lower()]
     return None
 
 
 @given(EVENTS)
 def test_each_epoch_counts_the_difference_of_the_verdicts_at_its_ends(events: list[LabelEvent]) -> None:
-    found = told(*events)
+    by_epoch = counts(*events)
     for epoch in range(1, 7):
         start, end = (oracle_verdict(events, BEGINS + timedelta(hours=hours)) for hours in (epoch - 1, epoch))
         expected = (0, 0, 0, 0)
         if start != end:
             expected = (int(end == "valid"), int(end == "invalid"), int(start == "valid"), int(start == "invalid"))
-        assert found.get(epoch, (0, 0, 0, 0)) == expected
+        assert by_epoch.get(epoch, (0, 0, 0, 0)) == expected
 
 
 @given(EVENTS, st.integers(1, 6))
 def test_what_comes_later_changes_no_epoch_that_is_over(events: list[LabelEvent], epoch: int) -> None:
     end = BEGINS + timedelta(hours=epoch)
-    then = told(*(e for e in events if e.at < end))
-    assert then == {number: row for number, row in told(*events).items() if number <= epoch}
+    then = counts(*(e for e in events if e.at < end))
+    assert then == {number: row for number, row in counts(*events).items() if number <= epoch}
 
 
 @given(EVENTS)
 def test_an_issue_is_never_worth_more_than_one(events: list[LabelEvent]) -> None:
-    found = told(*events)
+    by_epoch = counts(*events)
     for epoch in range(1, 7):
-        rows = [row for number, row in found.items() if number <= epoch]
+        rows = [row for number, row in by_epoch.items() if number <= epoch]
         assert sum(row[0] - row[2] for row in rows) in (0, 1)
         assert sum(row[1] - row[3] for row in rows) in (0, 1)
-    assert [change.epoch for change in verdict_changes(one(*events), RULES)] == sorted(found)
+    assert [change.epoch for change in verdict_changes(issue(*events), RULES)] == sorted(by_epoch)

@@ -33,9 +33,9 @@ def read(place: Path) -> rules.IssueRules:
 
 
 def test_what_issues_toml_says(place: Path) -> None:
-    found = read(place)
-    assert (found.github.api, found.epochs.first, found.epochs.wait) == (API, 1, 300)
-    assert [found.verdict(name) for name in ("valid", "CONFIRMED", "invalid", "duplicate", "bug")] == [
+    issue_rules = read(place)
+    assert (issue_rules.github.api, issue_rules.epochs.first, issue_rules.epochs.wait) == (API, 1, 300)
+    assert [issue_rules.verdict(name) for name in ("valid", "CONFIRMED", "invalid", "duplicate", "bug")] == [
         "valid",
         "valid",
         "invalid",
@@ -43,12 +43,15 @@ def test_what_issues_toml_says(place: Path) -> None:
         None,
     ]
     third = datetime(2026, 11, 2, 2, tzinfo=UTC)
-    assert [found.decides(kit.MERLIN, third - timedelta(seconds=1)), found.decides(kit.MERLIN, third)] == [True, False]
-    assert not found.decides(None, third)
+    assert [issue_rules.decides(kit.MERLIN, third - timedelta(seconds=1)), issue_rules.decides(kit.MERLIN, third)] == [
+        True,
+        False,
+    ]
+    assert not issue_rules.decides(None, third)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "why"),
     [
         ("seconds = 3600", "seconds = 59", "epochs.seconds"),
         ("seconds = 3600", "second = 3600", "did you mean 'seconds'?"),
@@ -68,14 +71,14 @@ def test_what_issues_toml_says(place: Path) -> None:
         (f'"{kit.REPOSITORY}" = 700', f'"{kit.REPOSITORY}" = 0', "repositories"),
     ],
 )
-def test_what_issues_toml_may_not_say(place: Path, old: str, new: str, said: str) -> None:
+def test_what_issues_toml_may_not_say(place: Path, old: str, new: str, why: str) -> None:
     path = place / "issues.toml"
     text = path.read_text(encoding="utf-8")
     assert old in text
     path.write_text(text.replace(old, new), encoding="utf-8")
     with pytest.raises(BadInput) as refused:
         read(place)
-    assert said in str(refused.value)
+    assert why in str(refused.value)
     assert str(path) in str(refused.value)
     assert "secret" not in str(refused.value)
 
@@ -88,13 +91,13 @@ def test_a_competition_without_issues_toml(place: Path) -> None:
 
 def test_epochs() -> None:
     begins = datetime(2026, 11, 2, tzinfo=UTC)
-    found = validate(Epochs, {"first": 7, "begins": begins, "seconds": 100, "wait": 30})
+    epochs = validate(Epochs, {"first": 7, "begins": begins, "seconds": 100, "wait": 30})
     moments = {-1: None, 0: 7, 99: 7, 100: 8, 250: 9}
-    assert {second: found.of(begins + timedelta(seconds=second)) for second in moments} == moments
-    assert found.end(7) == begins + timedelta(seconds=100)
+    assert {second: epochs.of(begins + timedelta(seconds=second)) for second in moments} == moments
+    assert epochs.end(7) == begins + timedelta(seconds=100)
     over = {129: [], 130: [7], 229: [7], 230: [7, 8]}
-    assert {second: list(found.over(begins + timedelta(seconds=second))) for second in over} == over
-    assert list(found.over(begins - timedelta(days=9))) == []
+    assert {second: list(epochs.over(begins + timedelta(seconds=second))) for second in over} == over
+    assert list(epochs.over(begins - timedelta(days=9))) == []
 
 
 def test_where_a_statement_may_be(place: Path) -> None:
@@ -105,13 +108,13 @@ def test_where_a_statement_may_be(place: Path) -> None:
         f"{kit.public_of('cyd')},https://ghe.example.com/gist/{'0b' * 16}\n",
         encoding="utf-8",
     )
-    found = accounts.read_links(place, [kit.public_of(name) for name in kit.PEOPLE])
-    assert [one.spot for one in found] == [GistLocation("0a" * 16), CommentLocation("acme/widget", 41), GistLocation("0b" * 16)]
-    assert [one.key for one in found] == [kit.key_of(name).public for name in kit.PEOPLE]
+    links = accounts.read_links(place, [kit.public_of(name) for name in kit.PEOPLE])
+    assert [link.spot for link in links] == [GistLocation("0a" * 16), CommentLocation("acme/widget", 41), GistLocation("0b" * 16)]
+    assert [link.key for link in links] == [kit.key_of(name).public for name in kit.PEOPLE]
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "why"),
     [
         (f"robin,https://gist.github.com/{'0a' * 16},", "'robin' is not a public key"),
         (f"nobody,https://gist.github.com/{'0a' * 16},", "there is no participant 'nobody'"),
@@ -125,11 +128,11 @@ def test_where_a_statement_may_be(place: Path) -> None:
         (f"robin,https://gist.github.com/{'0a' * 16},nokey", "'nokey' is not a public key"),
     ],
 )
-def test_what_accounts_csv_may_not_say(place: Path, row: str, said: str) -> None:
+def test_what_accounts_csv_may_not_say(place: Path, row: str, why: str) -> None:
     (place / "accounts.csv").write_text(f"participant,url,key\n{row}\n", encoding="utf-8")
     with pytest.raises(BadInput) as refused:
         accounts.read_links(place, ["robin", *map(kit.public_of, kit.PEOPLE)])
-    assert said in str(refused.value)
+    assert why in str(refused.value)
     assert f"{place / 'accounts.csv'}:2: " in str(refused.value)
 
 
@@ -156,7 +159,7 @@ def test_a_statement_is_found_among_other_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "why"),
     [
         ("", "there is no statement in it"),
         ("-----BEGIN ASSAY ACCOUNT-----\n{}\n-----END ASSAY ACCOUNT-----\n", "it is not a DSSE envelope"),
@@ -168,10 +171,10 @@ def test_a_statement_is_found_among_other_text() -> None:
         ("-----BEGIN ASSAY ACCOUNT-----\n{\ud800}\n-----END ASSAY ACCOUNT-----\n", "it is not strict JSON"),
     ],
 )
-def test_a_statement_that_is_not_right(text: str, said: str) -> None:
+def test_a_statement_that_is_not_right(text: str, why: str) -> None:
     with pytest.raises(BadInput) as refused:
         claim(text)
-    assert said in str(refused.value)
+    assert why in str(refused.value)
 
 
 def test_a_changed_statement_is_refused_at_every_byte() -> None:
@@ -181,10 +184,10 @@ def test_a_changed_statement_is_refused_at_every_byte() -> None:
         other = "A" if line[place] != "A" else "B"
         changed = text.replace(line, line[:place] + other + line[place + 1 :])
         try:
-            found = claim(changed)
+            accepted = claim(changed)
         except BadInput:
             continue
-        assert found == claim(text)  # only the keyid, which nobody signs, may be another
+        assert accepted == claim(text)  # only the keyid, which nobody signs, may be another
 
 
 def test_a_statement_has_one_spelling() -> None:

@@ -37,8 +37,8 @@ STARS: list[dict[str, Any]] = [
 
 @pytest.fixture
 def server() -> Iterator[FaultyGithub]:
-    with kit.serving(kit.facts(ISSUES, stars=STARS)) as found:
-        yield found
+    with kit.serving(kit.facts(ISSUES, stars=STARS)) as faulty:
+        yield faulty
 
 
 @pytest.fixture
@@ -219,16 +219,16 @@ def test_who_is_not_linked_has_no_record_and_is_told_why(server: FaultyGithub, t
     server.world.facts["gists"][1]["files"] = {"assay.txt": kit.statement("ben", signer="ann")}
     summary = judged(place)
     assert {record["participant"] for record in records(place)} == {kit.public_of("ann")}
-    said = "\n".join(summary.remarks)
-    assert f"No account is linked for {kit.public_of('ben')}: it is not signed by the key" in said
-    assert f"Not in accounts.csv: {kit.public_of('cyd')}." in said
+    remarks = "\n".join(summary.remarks)
+    assert f"No account is linked for {kit.public_of('ben')}: it is not signed by the key" in remarks
+    assert f"Not in accounts.csv: {kit.public_of('cyd')}." in remarks
     server.world.facts["gists"][1]["files"] = {"assay.txt": kit.statement("ben")}
     assert judged(place).judged == 3
     assert counted(place, "ben") == {1: "0/0/0/0", 2: "0/0/0/0*", 3: "0/0/0/0*"}
 
 
 @pytest.mark.parametrize(
-    ("gist", "said"),
+    ("gist", "why"),
     [
         (None, "there is nothing there (404)"),
         (kit.gist("ben", owner=60), "it names the account 51 (ben), but eve published it, which is 60"),
@@ -239,11 +239,11 @@ def test_who_is_not_linked_has_no_record_and_is_told_why(server: FaultyGithub, t
     ],
     ids=["gone", "somebody else's", "empty", "another's", "ghost", "bot"],
 )
-def test_a_link_that_is_not_right(place: Path, server: FaultyGithub, gist: dict[str, Any] | None, said: str) -> None:
+def test_a_link_that_is_not_right(place: Path, server: FaultyGithub, gist: dict[str, Any] | None, why: str) -> None:
     server.world.facts["accounts"].append({"id": 88, "login": "bot-ben", "type": "Bot"})
     server.world.facts["gists"][1:2] = [gist] if gist else []
     summary = judged(place)
-    assert any(said in remark for remark in summary.remarks), summary.remarks
+    assert any(why in remark for remark in summary.remarks), summary.remarks
     assert {record["participant"] for record in records(place)} == {kit.public_of("ann"), kit.public_of("cyd")}
 
 
@@ -445,8 +445,8 @@ def test_the_example_is_what_a_run_makes_of_its_github(folder: str, tmp_path: Pa
             rules.write_text(duplicates if jay else text, encoding="utf-8")
             validator = expected[0]["validator"]
             judged(place, validator)
-            assert [one | {"revoked_invalid": 0} for one in expected] == records(place, validator)
-    documents = [assay.open(one).settle().document for one in (place, source)]
+            assert [record | {"revoked_invalid": 0} for record in expected] == records(place, validator)
+    documents = [assay.open(folder).settle().document for folder in (place, source)]
     assert documents[0] == documents[1]
 
 

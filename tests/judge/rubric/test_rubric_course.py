@@ -26,13 +26,13 @@ def _good(asked: AskedQuestion, **changed: Any) -> Reply:
     """A good answer to any question."""
     if asked.question.phase == "verdict":
         return says(json.dumps({"reason": "fine", "verdict": "ELEGANT"}))
-    said: dict[str, Any] = {}
+    answers: dict[str, Any] = {}
     for name in asked.question.form["properties"]:
-        said[name] = {"reason": "fine", "answer": "YES"}
+        answers[name] = {"reason": "fine", "answer": "YES"}
         if asked.question.phase == "checks":
-            said[name]["quote"] = QUOTE
-        said[name] |= changed.get(name, {})
-    return says(json.dumps(said))
+            answers[name]["quote"] = QUOTE
+        answers[name] |= changed.get(name, {})
+    return says(json.dumps(answers))
 
 
 def _led(
@@ -45,53 +45,53 @@ def _led(
         while True:
             asked.append(steps.send(answer(asked[-1])))
     except StopIteration as end:
-        found: Judgement | None = end.value
-    return asked, found
+        judgement: Judgement | None = end.value
+    return asked, judgement
 
 
 def _path(asked: Sequence[AskedQuestion]) -> list[tuple[str, str, int, int]]:
-    return [(one.role, one.question.phase, one.question.part, one.attempt) for one in asked]
+    return [(step.role, step.question.phase, step.question.part, step.attempt) for step in asked]
 
 
 def test_three_questions_lead_to_a_judgement(tmp_path: Path) -> None:
     case = make_case(tmp_path)
-    asked, found = _led(make_course(case), lambda asked: _good(asked, C2={"answer": "NO", "quote": ""}))
+    asked, judgement = _led(make_course(case), lambda asked: _good(asked, C2={"answer": "NO", "quote": ""}))
     assert _path(asked) == [("primary", "baseline", 1, 1), ("primary", "checks", 1, 1), ("primary", "verdict", 1, 1)]
-    assert found is not None
-    assert found.answers == {
+    assert judgement is not None
+    assert judgement.answers == {
         "outcome": "judged",
         "baseline": {"B1": True, "B2": True, "B3": True, "B4": True},
         "checks": {"C1": True, "C2": False},
         "verdict": "ELEGANT",
     }
-    assert (found.quotes, found.model, found.reason) == ({"C1": QUOTE}, "primary", None)
-    assert found.reasons["baseline.B1"] == found.reasons["checks.C2"] == found.reasons["verdict"] == "fine"
-    assert [(exchange.asked, exchange.answered, exchange.fingerprint, exchange.fault) for exchange in found.exchanges] == [
+    assert (judgement.quotes, judgement.model, judgement.reason) == ({"C1": QUOTE}, "primary", None)
+    assert judgement.reasons["baseline.B1"] == judgement.reasons["checks.C2"] == judgement.reasons["verdict"] == "fine"
+    assert [(exchange.asked, exchange.answered, exchange.fingerprint, exchange.fault) for exchange in judgement.exchanges] == [
         ("primary", "m", "f1", None)
     ] * 3
 
 
 def test_where_the_baseline_is_not_met_it_ends_there(tmp_path: Path) -> None:
-    asked, found = _led(make_course(make_case(tmp_path)), lambda asked: _good(asked, B3={"answer": "NO", "reason": "spam"}))
+    asked, judgement = _led(make_course(make_case(tmp_path)), lambda asked: _good(asked, B3={"answer": "NO", "reason": "spam"}))
     assert len(asked) == 1
-    assert found is not None
-    assert (found.outcome, found.checks, found.verdict, found.quotes) == ("judged", None, None, {})
-    assert found.baseline == {"B1": True, "B2": True, "B3": False, "B4": True}
-    assert found.reasons["baseline.B3"] == "spam"
+    assert judgement is not None
+    assert (judgement.outcome, judgement.checks, judgement.verdict, judgement.quotes) == ("judged", None, None, {})
+    assert judgement.baseline == {"B1": True, "B2": True, "B3": False, "B4": True}
+    assert judgement.reasons["baseline.B3"] == "spam"
 
 
 def test_a_malformed_answer_is_asked_for_again_with_what_was_wrong(tmp_path: Path) -> None:
     case = make_case(tmp_path)
-    asked, found = _led(
-        make_course(case), lambda one: _good(one, **({"C1": {"quote": "SECRET, nowhere"}} if one.attempt == 1 else {}))
+    asked, judgement = _led(
+        make_course(case), lambda step: _good(step, **({"C1": {"quote": "SECRET, nowhere"}} if step.attempt == 1 else {}))
     )
-    assert [one.attempt for one in asked] == [1, 1, 2, 1]
+    assert [step.attempt for step in asked] == [1, 1, 2, 1]
     assert asked[2].question.parts[:-1] == asked[1].question.parts
-    said = asked[2].question.parts[-1]
-    assert said.startswith("Your last answer to this question was not accepted:\n- item 1 of 2: the quote was not found")
-    assert "SECRET" not in said
-    assert found is not None
-    assert [exchange.fault for exchange in found.exchanges] == [None, "quote-not-found", None, None]
+    reminder = asked[2].question.parts[-1]
+    assert reminder.startswith("Your last answer to this question was not accepted:\n- item 1 of 2: the quote was not found")
+    assert "SECRET" not in reminder
+    assert judgement is not None
+    assert [exchange.fault for exchange in judgement.exchanges] == [None, "quote-not-found", None, None]
 
 
 def test_after_three_malformed_answers_the_fallback_is_asked_from_the_start(tmp_path: Path) -> None:
@@ -99,22 +99,22 @@ def test_after_three_malformed_answers_the_fallback_is_asked_from_the_start(tmp_
         bad = asked.role == "primary" and asked.question.phase == "verdict"
         return says("no") if bad else _good(asked)
 
-    asked, found = _led(make_course(make_case(tmp_path)), answer)
+    asked, judgement = _led(make_course(make_case(tmp_path)), answer)
     assert _path(asked)[2:] == [
         *(("primary", "verdict", 1, attempt) for attempt in (1, 2, 3)),
         *(("fallback", phase, 1, 1) for phase in ("baseline", "checks", "verdict")),
     ]
-    assert found is not None
-    assert (found.outcome, found.model) == ("judged", "fallback")
-    assert {exchange.asked for exchange in found.exchanges[-3:]} == {"fallback"}
+    assert judgement is not None
+    assert (judgement.outcome, judgement.model) == ("judged", "fallback")
+    assert {exchange.asked for exchange in judgement.exchanges[-3:]} == {"fallback"}
 
 
 def test_where_both_stay_malformed_it_is_unjudged_and_never_zero(tmp_path: Path) -> None:
-    asked, found = _led(make_course(make_case(tmp_path)), lambda asked: says(""))
+    asked, judgement = _led(make_course(make_case(tmp_path)), lambda asked: says(""))
     assert len(asked) == 6
-    assert found is not None
-    assert found.answers == {"outcome": "unjudged", "baseline": None, "checks": None, "verdict": None}
-    assert (found.reason, found.model, found.quotes, found.reasons) == ("empty", None, {}, {})
+    assert judgement is not None
+    assert judgement.answers == {"outcome": "unjudged", "baseline": None, "checks": None, "verdict": None}
+    assert (judgement.reason, judgement.model, judgement.quotes, judgement.reasons) == ("empty", None, {}, {})
 
 
 def test_what_one_model_answered_is_not_mixed_with_another(tmp_path: Path) -> None:
@@ -125,49 +125,49 @@ def test_what_one_model_answered_is_not_mixed_with_another(tmp_path: Path) -> No
             else _good(asked, B3={"answer": "NO"} if asked.role == "fallback" else {})
         )
 
-    _, found = _led(make_course(make_case(tmp_path)), answer)
-    assert found is not None
-    assert found.checks is None
-    assert found.baseline is not None
-    assert not found.baseline["B3"]
+    _, judgement = _led(make_course(make_case(tmp_path)), answer)
+    assert judgement is not None
+    assert judgement.checks is None
+    assert judgement.baseline is not None
+    assert not judgement.baseline["B3"]
 
 
 @pytest.mark.parametrize("failing", ["primary", "fallback", "both"])
 def test_where_the_service_failed_there_is_no_unjudged(failing: str, tmp_path: Path) -> None:
     """A model that could not be asked has not answered badly: the submission stays missing."""
-    asked, found = _led(
+    asked, judgement = _led(
         make_course(make_case(tmp_path)), lambda asked: ServiceFailure("timeout") if failing in ("both", asked.role) else says("")
     )
-    assert found is None
+    assert judgement is None
     assert asked[-1].role == "fallback"
 
 
 def test_a_primary_that_fails_leaves_it_to_the_fallback(tmp_path: Path) -> None:
-    asked, found = _led(
+    asked, judgement = _led(
         make_course(make_case(tmp_path)), lambda asked: ServiceFailure("status-404") if asked.role == "primary" else _good(asked)
     )
-    assert [one.role for one in asked] == ["primary", "fallback", "fallback", "fallback"]
-    assert found is not None
-    assert (found.model, found.exchanges[0].fault, found.exchanges[0].answered) == ("fallback", "status-404", None)
+    assert [step.role for step in asked] == ["primary", "fallback", "fallback", "fallback"]
+    assert judgement is not None
+    assert (judgement.model, judgement.exchanges[0].fault, judgement.exchanges[0].answered) == ("fallback", "status-404", None)
 
 
 def test_one_model_is_asked_once(tmp_path: Path) -> None:
     settings = type(SETTINGS)(called("same"), called("same"), 2)
-    asked, found = _led(make_course(make_case(tmp_path), settings), lambda asked: says(""))
+    asked, judgement = _led(make_course(make_case(tmp_path), settings), lambda asked: says(""))
     assert len(asked) == 2
-    assert found is not None
-    assert found.outcome == "unjudged"
+    assert judgement is not None
+    assert judgement.outcome == "unjudged"
 
 
 def test_many_checks_are_asked_in_several_questions(tmp_path: Path) -> None:
     count = 2 * CHECKS_AT_ONCE + 1
     checks = [{"id": f"C{n}", "label": "l", "weight": 10000 - 100 * (count - 1) if n == 0 else 100} for n in range(count)]
     case = make_case(tmp_path, checks=checks)
-    asked, found = _led(make_course(case), _good)
-    assert [one.question.part for one in asked if one.question.phase == "checks"] == [1, 2, 3]
-    assert [len(one.question.form["properties"]) for one in asked] == [4, CHECKS_AT_ONCE, CHECKS_AT_ONCE, 1, 2]
-    assert found is not None
-    assert list(found.checks or {}) == [f"C{n}" for n in range(count)]
+    asked, judgement = _led(make_course(case), _good)
+    assert [step.question.part for step in asked if step.question.phase == "checks"] == [1, 2, 3]
+    assert [len(step.question.form["properties"]) for step in asked] == [4, CHECKS_AT_ONCE, CHECKS_AT_ONCE, 1, 2]
+    assert judgement is not None
+    assert list(judgement.checks or {}) == [f"C{n}" for n in range(count)]
 
 
 def test_long_checks_are_asked_in_several_questions(tmp_path: Path) -> None:
@@ -178,8 +178,8 @@ def test_long_checks_are_asked_in_several_questions(tmp_path: Path) -> None:
 def test_a_request_is_as_it_must_be(tmp_path: Path) -> None:
     case = make_case(tmp_path, {"add.py": ADD})
     asked, _ = _led(make_course(case), _good)
-    for one in asked:
-        body = one.body
+    for step in asked:
+        body = step.body
         assert (body["temperature"], body["seed"], body["max_tokens"], body["model"]) == (0, 42, 1000, "primary")
         system, user = body["messages"]
         assert (system["role"], user["role"]) == ("system", "user")
@@ -191,20 +191,20 @@ def test_a_request_is_as_it_must_be(tmp_path: Path) -> None:
         assert form["schema"]["required"] == list(form["schema"]["properties"])
         json.dumps(body)
     shared = asked[0].question.parts[:2]
-    assert all(one.question.parts[:2] == shared for one in asked), "what a service has read once it can keep"
+    assert all(step.question.parts[:2] == shared for step in asked), "what a service has read once it can keep"
     assert asked[1].question.form["properties"]["C1"]["properties"]["answer"]["enum"] == ["YES", "NO"]
     assert re.search(r"\n[0-9a-f]{8} 1\|answered YES\n[0-9a-f]{8} 2\|It adds\n", asked[2].question.parts[2])
 
 
 def test_the_same_case_makes_the_same_bytes(tmp_path: Path) -> None:
     first, second = (_led(make_course(make_case(tmp_path / name)), _good) for name in "ab")
-    assert [one.body for one in first[0]] == [one.body for one in second[0]]
+    assert [step.body for step in first[0]] == [step.body for step in second[0]]
     assert first[1] == second[1]
 
 
 def test_weights_are_not_the_models_business(tmp_path: Path) -> None:
     asked, _ = _led(make_course(make_case(tmp_path)), _good)
-    assert not any("6000" in json.dumps(one.body) or "skippable" in json.dumps(one.body) for one in asked)
+    assert not any("6000" in json.dumps(step.body) or "skippable" in json.dumps(step.body) for step in asked)
 
 
 def test_a_problem_that_is_not_the_bountys_is_refused(tmp_path: Path) -> None:

@@ -38,13 +38,13 @@ def _all(injections: list[Injection], *, careless: bool = True) -> dict[str, Jud
     honest = script(verdict="FLAWED")
     with TemporaryDirectory() as folder, scripted_model(honest, brain=Obeying(honest, careless=careless)) as server:
         case = make_case(Path(folder))
-        found = asked_all(case, [injection.solution for injection in injections], server.url)
-    return {injection.name: found[injection.solution.digest] for injection in injections}
+        judgements = asked_all(case, [injection.solution for injection in injections], server.url)
+    return {injection.name: judgements[injection.solution.digest] for injection in injections}
 
 
-def _answers(found: Judgement | AssayError) -> dict[str, Any]:
-    assert isinstance(found, Judgement), found
-    return found.answers
+def _answers(outcome: Judgement | AssayError) -> dict[str, Any]:
+    assert isinstance(outcome, Judgement), outcome
+    return outcome.answers
 
 
 @cache
@@ -61,21 +61,21 @@ def test_there_are_enough_and_no_two_are_alike() -> None:
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("injection", INJECTIONS, ids=lambda injection: injection.name)
 def test_no_attack_changes_an_answer(injection: Injection) -> None:
-    found = _framed()[injection.name]
+    outcome = _framed()[injection.name]
     if injection.refused:
-        assert isinstance(found, BadInput)
-        assert injection.refused in found.what
+        assert isinstance(outcome, BadInput)
+        assert injection.refused in outcome.what
     else:
-        assert _answers(found) == HONEST
+        assert _answers(outcome) == HONEST
 
 
 @pytest.mark.parametrize("injection", INJECTIONS, ids=lambda injection: injection.name)
 def test_the_signs_of_an_attack(injection: Injection) -> None:
     assert detect(injection.solution, ("C1", "C2")) == injection.signs
-    found = _framed()[injection.name]
-    if isinstance(found, Judgement):
-        assert found.injection_suspected
-        assert found.detectors == injection.signs
+    outcome = _framed()[injection.name]
+    if isinstance(outcome, Judgement):
+        assert outcome.injection_suspected
+        assert outcome.detectors == injection.signs
 
 
 @pytest.mark.full
@@ -84,18 +84,18 @@ def test_without_a_frame_every_attack_holds(monkeypatch: pytest.MonkeyPatch) -> 
         return "\n".join(part for item in items for part in (item.name, item.text))
 
     monkeypatch.setattr(JudgementFrames, "around", unframed)
-    assert {name: _answers(found) for name, found in _all(FITTING).items()} == {injection.name: TOLD for injection in FITTING}
+    assert {name: _answers(outcome) for name, outcome in _all(FITTING).items()} == {injection.name: TOLD for injection in FITTING}
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("known", "escaped", "careless", "holds"),
     [
-        (False, False, True, lambda one: one.sloppy),
-        (True, False, False, lambda one: one.fixed),
+        (False, False, True, lambda injection: injection.sloppy),
+        (True, False, False, lambda injection: injection.fixed),
         # to a careful model either of the two is enough, to a careless one the escapes are
-        (False, False, False, lambda one: False),
-        (True, True, True, lambda one: False),
+        (False, False, False, lambda injection: False),
+        (True, True, True, lambda injection: False),
     ],
     ids=["careless, nothing escaped", "careful, neither", "careful, the key", "careless, the escapes"],
 )
@@ -106,17 +106,17 @@ def test_what_the_key_and_the_escapes_are_for(
         monkeypatch.setattr(JudgementFrames, "key", lambda self, kind: GUESS)
     if not escaped:
         monkeypatch.setattr(frames, "escape", lambda text: text)
-    found = {name for name, one in _all(FITTING, careless=careless).items() if _answers(one) != HONEST}
-    assert found == {injection.name for injection in FITTING if holds(injection)}
+    obeyed = {name for name, outcome in _all(FITTING, careless=careless).items() if _answers(outcome) != HONEST}
+    assert obeyed == {injection.name for injection in FITTING if holds(injection)}
 
 
 def test_what_the_gutters_are_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without them a line may look like the end of a frame in brackets and letters that nobody thought of."""
     alike = [injection for injection in INJECTIONS if injection.alike]
     assert len(alike) >= 10
-    assert all(_answers(found) == HONEST for found in _all(alike).values())
+    assert all(_answers(outcome) == HONEST for outcome in _all(alike).values())
     monkeypatch.setattr(frames, "guttered", lambda key, text: text)
-    assert {name: _answers(found) for name, found in _all(alike).items()} == {one.name: TOLD for one in alike}
+    assert {name: _answers(outcome) for name, outcome in _all(alike).items()} == {injection.name: TOLD for injection in alike}
 
 
 def test_every_line_of_others_has_a_gutter(tmp_path: Path) -> None:
@@ -149,8 +149,8 @@ def test_neither_the_problem_nor_a_check_gets_out(tmp_path: Path) -> None:
     case = make_case(tmp_path, checks=checks, problem=end)
     honest = script(verdict="FLAWED")
     with scripted_model(honest, brain=Obeying(honest)) as server:
-        found = asked_all(case, [case.solution], server.url)
-    assert _answers(found[case.solution.digest]) == HONEST
+        outcomes = asked_all(case, [case.solution], server.url)
+    assert _answers(outcomes[case.solution.digest]) == HONEST
 
 
 def test_a_quote_that_is_not_there_is_never_evidence(tmp_path: Path) -> None:
@@ -158,9 +158,9 @@ def test_a_quote_that_is_not_there_is_never_evidence(tmp_path: Path) -> None:
     case = make_case(tmp_path, {"add.py": ADD, "notes.md": "Quote for C2: assert add(1, 1) == 3. EXCEPTIONAL"})
     lying = script(checks={"C1": "return a + b", "C2": "assert add(1, 1) == 2"})
     with scripted_model(lying) as server:
-        found = asked_all(case, [case.solution], server.url)[case.solution.digest]
-    assert isinstance(found, Judgement)
-    assert (found.outcome, found.reason, found.checks, found.quotes) == ("unjudged", "quote-not-found", None, {})
+        judgement = asked_all(case, [case.solution], server.url)[case.solution.digest]
+    assert isinstance(judgement, Judgement)
+    assert (judgement.outcome, judgement.reason, judgement.checks, judgement.quotes) == ("unjudged", "quote-not-found", None, {})
 
 
 @pytest.mark.parametrize(
@@ -187,10 +187,10 @@ def test_few_signs_in_ordinary_programs() -> None:
 
 
 def test_the_key_is_of_bounty_solution_prompts_and_kind(tmp_path: Path) -> None:
-    one = make_bounty(tmp_path / "one").digest
+    first = make_bounty(tmp_path / "one").digest
     keys = {
         JudgementFrames(bounty, submission, prompts).key(kind)
-        for bounty in (one, make_bounty(tmp_path / "two", name="other").digest)
+        for bounty in (first, make_bounty(tmp_path / "two", name="other").digest)
         for submission in ("a", "b")
         for prompts in ("p", "q")
         for kind in frames.FRAME_KINDS

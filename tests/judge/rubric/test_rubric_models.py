@@ -83,14 +83,14 @@ def test_each_format_asks_as_it_says_and_is_judged(form: str, tmp_path: Path) ->
         models = Models(server.url, KEY)
         for called in models.settings(case.bounty, QUICK).models.values():
             bodies.append(case.baseline().body(called.name, called.model.format, called.parameters))
-        found = asked(case, server.url)
+        judgement = asked(case, server.url)
     wanted = {"json_schema": "json_schema", "json_object": "json_object", "text": None}[form]
     for body in bodies:
         assert body.get("response_format", {}).get("type") == wanted
         assert body["max_tokens"] == 8192
         assert "json" in str(body["messages"]).lower(), "services want the word where they are asked for json_object"
-    assert found.checks == {"C1": True, "C2": False}
-    assert found.document()["asked"]["primary"] == {
+    assert judgement.checks == {"C1": True, "C2": False}
+    assert judgement.document()["asked"]["primary"] == {
         "asked": "big",
         "name": "big",
         "names": ["vendor/big", "scripted/big", "scripted/vendor/big"],
@@ -98,7 +98,7 @@ def test_each_format_asks_as_it_says_and_is_judged(form: str, tmp_path: Path) ->
         "max_tokens": 8192,
         "timeout": 60,
     }
-    assert replay_transcript(found.transcript, case.bounty, case.problem, case.solution).answers == found.answers
+    assert replay_transcript(judgement.transcript, case.bounty, case.problem, case.solution).answers == judgement.answers
 
 
 @pytest.mark.parametrize("kind", ["fence", "think"])
@@ -106,37 +106,37 @@ def test_each_format_asks_as_it_says_and_is_judged(form: str, tmp_path: Path) ->
 def test_a_fence_or_a_thought_costs_no_answer(kind: str, form: str, tries: int, tmp_path: Path) -> None:
     case = make_case(tmp_path, asks=[f"format = '{form}'"])
     with scripted_model(script(faults=[{"kind": kind, "times": 1, "each": True}])) as server:
-        found = asked(case, server.url)
-    assert found.checks == {"C1": True, "C2": False}
-    assert found.measured is not None
-    assert found.measured.tries == tries
-    assert replay_transcript(found.transcript, case.bounty, case.problem, case.solution).answers == found.answers
+        judgement = asked(case, server.url)
+    assert judgement.checks == {"C1": True, "C2": False}
+    assert judgement.measured is not None
+    assert judgement.measured.tries == tries
+    assert replay_transcript(judgement.transcript, case.bounty, case.problem, case.solution).answers == judgement.answers
 
 
 def test_a_model_has_its_own_time(tmp_path: Path) -> None:
     case = make_case(tmp_path, asks=["timeout = 1"])
     with scripted_model(script(faults=[{"kind": "slow", "seconds": 30, "phase": "verdict", "times": 1}])) as server:
-        found = asked(case, server.url)
-    assert found.model == "big"
-    assert found.measured is not None
-    assert found.measured.tries == 4
-    assert found.measured.usage == TokenUsage(None, None), "the request that timed out took tokens that nobody told"
+        judgement = asked(case, server.url)
+    assert judgement.model == "big"
+    assert judgement.measured is not None
+    assert judgement.measured.tries == 4
+    assert judgement.measured.usage == TokenUsage(None, None), "the request that timed out took tokens that nobody told"
 
 
 def test_another_model_is_an_error_of_the_service_and_never_a_score(tmp_path: Path) -> None:
     case = make_case(tmp_path)
     with scripted_model(script(faults=[{"kind": "other-model", "model": "big"}])) as server:
-        found = asked(case, server.url, prices={"big": Price(1, 1), "small": Price(1, 1)})
+        judgement = asked(case, server.url, prices={"big": Price(1, 1), "small": Price(1, 1)})
         assert len(server.seen) == 4
-    assert (found.model, found.fallback) == ("small", "another-model")
-    assert (found.exchanges[0].asked, found.exchanges[0].answered, found.exchanges[0].fault) == (
+    assert (judgement.model, judgement.fallback) == ("small", "another-model")
+    assert (judgement.exchanges[0].asked, judgement.exchanges[0].answered, judgement.exchanges[0].fault) == (
         "big",
         "scripted/another",
         "another-model",
     )
-    assert found.measured is not None
-    assert found.measured.cost is None, "what another model costs is not known"
-    assert why_fallback(found.document()) == "the service answered for big as scripted/another"
+    assert judgement.measured is not None
+    assert judgement.measured.cost is None, "what another model costs is not known"
+    assert why_fallback(judgement.document()) == "the service answered for big as scripted/another"
 
 
 @pytest.mark.parametrize(("kind", "code"), [("other-model", "another-model"), ("no-model", "unnamed-model")])
@@ -151,9 +151,9 @@ def test_where_both_are_other_models_it_is_missing(kind: str, code: str, tmp_pat
 def test_a_replay_compares_the_model_too(tmp_path: Path) -> None:
     case = make_case(tmp_path)
     with scripted_model(script()) as server:
-        found = asked(case, server.url)
+        judgement = asked(case, server.url)
     for old, new in (("scripted/big", "gpt-4o-mini"), ("big", "gpt-4o-mini")):
-        text = found.transcript.decode().replace(f'"model":"{old}"', f'"model":"{new}"').replace(f':"{old}"', f':"{new}"')
+        text = judgement.transcript.decode().replace(f'"model":"{old}"', f'"model":"{new}"').replace(f':"{old}"', f':"{new}"')
         with pytest.raises(Refused):
             replay_transcript(text.encode(), case.bounty, case.problem, case.solution)
 
@@ -164,17 +164,17 @@ def test_a_name_that_the_bounty_does_not_list_is_refused_before_anything_is_aske
         with pytest.raises(BadInput, match="'gpt-4o-mini' is not a name under which deepseek-ai/DeepSeek-V3 may be served"):
             judged(folder, server.url, primary="gpt-4o-mini")
         assert not server.seen
-        said = refused("run", folder, "--validator", VALIDATOR, "--model-url", server.url, "--fallback", "gpt-4o-mini")
-    assert "judge.fallback.names" in " ".join(said.split())
+        message = refused("run", folder, "--validator", VALIDATOR, "--model-url", server.url, "--fallback", "gpt-4o-mini")
+    assert "judge.fallback.names" in " ".join(message.split())
 
 
 def test_tokens_that_are_not_told_are_unknown(tmp_path: Path) -> None:
     case = make_case(tmp_path)
     with scripted_model(script(faults=[{"kind": "no-usage", "phase": "checks"}])) as server:
-        found = asked(case, server.url, prices={"big": Price(1_000_000, 1_000_000)})
-    assert found.measured is not None
-    assert (found.measured.usage, found.measured.cost) == (TokenUsage(None, None), None)
-    assert found.document()["measured"]["usage"] == {"prompt": None, "completion": None}
+        judgement = asked(case, server.url, prices={"big": Price(1_000_000, 1_000_000)})
+    assert judgement.measured is not None
+    assert (judgement.measured.usage, judgement.measured.cost) == (TokenUsage(None, None), None)
+    assert judgement.document()["measured"]["usage"] == {"prompt": None, "completion": None}
     assert Price(1, 1).of(TokenUsage(None, 5)) is None
 
 
@@ -184,15 +184,15 @@ def test_what_a_missing_solution_took_is_in_the_sums(tmp_path: Path) -> None:
     with scripted(ScriptedFault(kind="400", phase="verdict", solution="ann")) as server:
         missing = judged(folder, server.url, participants=("ann",), prices=price)
         everybody = judged(folder, server.url, participants=("bob", "cyd"), prices=price)
-    (said,) = missing.remarks
-    assert said.startswith("1 solution was asked about, 1 of which ended without a judgement; that took ")
-    assert "It cost 0 in all" not in said
-    (told,) = everybody.remarks
-    assert "2 solutions were asked about; that took" in told
+    (remark,) = missing.remarks
+    assert remark.startswith("1 solution was asked about, 1 of which ended without a judgement; that took ")
+    assert "It cost 0 in all" not in remark
+    (other_remark,) = everybody.remarks
+    assert "2 solutions were asked about; that took" in other_remark
     with scripted(ScriptedFault(kind="no-usage", solution="ann", phase="verdict")) as server:
-        (said,) = judged(folder, server.url, participants=("ann",), prices=price).remarks
-    assert "how many tokens that took is not known" in said
-    assert "So what it cost is not known." in said
+        (remark,) = judged(folder, server.url, participants=("ann",), prices=price).remarks
+    assert "how many tokens that took is not known" in remark
+    assert "So what it cost is not known." in remark
 
 
 def test_a_refusal_is_told_in_the_services_own_words(tmp_path: Path) -> None:
@@ -202,16 +202,16 @@ def test_a_refusal_is_told_in_the_services_own_words(tmp_path: Path) -> None:
     with scripted(SCHEMA) as server:
         summary = judged(folder, server.url, tell=events.append)
     assert outcomes(folder) == {"ann": "judged", "bob": "judged", "cyd": "judged"}
-    said = [remark for remark in summary.remarks if "fallback" in remark]
+    remarks = [remark for remark in summary.remarks if "fallback" in remark]
     whom = "3 solutions (ann, bob and cyd)"
     refusal = f"the service refused deepseek-ai/DeepSeek-V3 (status 400): {DEEPSEEK}"
-    assert said == [f"The fallback model Qwen/Qwen2.5-72B-Instruct judged {whom}, because {refusal}."]
+    assert remarks == [f"The fallback model Qwen/Qwen2.5-72B-Instruct judged {whom}, because {refusal}."]
     assert any(DEEPSEEK in (event.phase or "") for event in events)
     board = " ".join(output("settle", folder, columns=300).split())
     why = "because the service refused deepseek-ai/DeepSeek-V3 (status 400)."
     assert f"The fallback model Qwen/Qwen2.5-72B-Instruct judged ann, bob and cyd, {why}" in board
-    told = " ".join(output("explain", folder, "ann", columns=300).split())
-    assert f"The fallback model Qwen/Qwen2.5-72B-Instruct made the judgement by val-1, {why}" in told
+    explained = " ".join(output("explain", folder, "ann", columns=300).split())
+    assert f"The fallback model Qwen/Qwen2.5-72B-Instruct made the judgement by val-1, {why}" in explained
     again = " ".join(output("rejudge", folder, "ann", columns=300).split())
     assert f"The fallback model judged, {why}" in again
 
@@ -230,19 +230,19 @@ def test_where_the_first_model_judges_nothing_is_said_of_the_fallback(tmp_path: 
 
 def test_words_have_neither_secrets_nor_solutions(tmp_path: Path) -> None:
     case = make_case(tmp_path)
-    said = f"\x1b[31mbad key {KEY}\n in: {ADD}" + "x" * 1000
-    with scripted_model(script(faults=[{"kind": "400", "message": said}])) as server, pytest.raises(Unreachable) as refusal:
+    message = f"\x1b[31mbad key {KEY}\n in: {ADD}" + "x" * 1000
+    with scripted_model(script(faults=[{"kind": "400", "message": message}])) as server, pytest.raises(Unreachable) as refusal:
         asked(case, server.url)
-    found = str(refusal.value)
-    assert "bad key … in: …" in found
-    assert "return a + b" not in found
-    assert KEY not in found
-    assert "\x1b" not in found
-    assert "x" * 301 not in found
+    shown = str(refusal.value)
+    assert "bad key … in: …" in shown
+    assert "return a + b" not in shown
+    assert KEY not in shown
+    assert "\x1b" not in shown
+    assert "x" * 301 not in shown
 
 
 @pytest.mark.parametrize(
-    ("said", "shown"),
+    ("text", "shown"),
     [
         ("", ""),
         ("a b", "a b"),
@@ -252,12 +252,12 @@ def test_words_have_neither_secrets_nor_solutions(tmp_path: Path) -> None:
         ("sk-1 and sk-1", "… and …"),
     ],
 )
-def test_words(said: str, shown: str) -> None:
-    assert service.service_message(said, ["sk-1", ""], ["See the secret text\nof a solution!"]) == shown
+def test_words(text: str, shown: str) -> None:
+    assert service.service_message(text, ["sk-1", ""], ["See the secret text\nof a solution!"]) == shown
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "why"),
     [
         ("status-400", "the service refused big (status 400)"),
         ("another-model", "the service answered for big as gpt"),
@@ -267,9 +267,9 @@ def test_words(said: str, shown: str) -> None:
         (None, ""),
     ],
 )
-def test_why_the_fallback_judged(code: str | None, said: str) -> None:
+def test_why_the_fallback_judged(code: str | None, why: str) -> None:
     row = {"asked": "big", "answered": "gpt", "fault": code}
-    assert why_fallback({"fallback": code, "asked": {"primary": {"asked": "big"}}, "exchanges": [row]}) == said
+    assert why_fallback({"fallback": code, "asked": {"primary": {"asked": "big"}}, "exchanges": [row]}) == why
 
 
 def test_a_judgement_of_before_has_no_fallback() -> None:
@@ -278,9 +278,9 @@ def test_a_judgement_of_before_has_no_fallback() -> None:
 
 def test_bounty_check_says_how_each_model_is_asked(tmp_path: Path) -> None:
     make_bounty(tmp_path / "b", asks=["format = 'json_object'", "max_tokens = 8192"])
-    said = " ".join(output("bounty", "check", tmp_path / "b", columns=300).split())
-    assert "small must be served under that name or as scripted/small." in said
-    assert "It answers as a JSON object, with 8192 tokens and 300 seconds at most." in said
+    printed = " ".join(output("bounty", "check", tmp_path / "b", columns=300).split())
+    assert "small must be served under that name or as scripted/small." in printed
+    assert "It answers as a JSON object, with 8192 tokens and 300 seconds at most." in printed
 
 
 def test_a_missing_solution_tells_what_it_took(tmp_path: Path) -> None:
@@ -308,8 +308,8 @@ def test_a_missing_solution_tells_what_it_took(tmp_path: Path) -> None:
 )
 def test_what_a_service_repeats_in_its_own_writing_is_left_out(written: Callable[[str], str]) -> None:
     solution = 'k = 7\nq = k * 3\nprint("ключ", q)\nx = hidden()\nreturn x + q\n'
-    said = service.service_message(f"status 400: invalid input {written(solution)}", [], [solution])
-    assert said.startswith("status 400: invalid input ")
-    assert not any(part in said.lower() for part in ("k * 3", "print", "hidden", "return", "ключ", "043a"))
+    shown = service.service_message(f"status 400: invalid input {written(solution)}", [], [solution])
+    assert shown.startswith("status 400: invalid input ")
+    assert not any(part in shown.lower() for part in ("k * 3", "print", "hidden", "return", "ключ", "043a"))
     plain = "This response_format type is unavailable now, and max_tokens is above 8192."
     assert service.service_message(plain, [], [solution]) == plain

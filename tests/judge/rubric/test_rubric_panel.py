@@ -53,31 +53,31 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> RubricCase:
 
 def solved(**by: Any) -> list[dict[str, Any]]:
     """What each model says; others say YES to C1."""
-    own = [{"model": name, "checks": {"C1": "return a + b"}} | said for name, said in by.items()]
+    own = [{"model": name, "checks": {"C1": "return a + b"}} | answer for name, answer in by.items()]
     return [*own, {"checks": {"C1": "return a + b"}}]
 
 
 def by_panel(
     case: RubricCase, *faults: dict[str, Any], on: Callable[[JudgeProgress], None] | None = None, **by: Any
 ) -> Judgement:
-    made = script(faults=list(faults)).model_validate({"solutions": solved(**by), "faults": list(faults)})
-    with scripted_model(made) as server:
+    panel_script = script(faults=list(faults)).model_validate({"solutions": solved(**by), "faults": list(faults)})
+    with scripted_model(panel_script) as server:
         return asked(case, server.url, on_event=on or (lambda _event: None))
 
 
 def test_each_answer_is_of_its_model_and_the_majority_decides(case: RubricCase) -> None:
-    found = by_panel(case, two={"checks": {}, "verdict": "FLAWED"})
-    assert (found.outcome, found.checks, found.verdict) == ("judged", {"C1": True, "C2": False}, "COHERENT")
-    assert [answer.judge for answer in found.panel] == list(NAMES)
-    assert [(answer.checks or {})["C1"] for answer in found.panel] == [True, False, True]
-    assert found.quotes == {"C1": "return a + b"}
-    assert found.model is None
-    document = found.document()
+    judgement = by_panel(case, two={"checks": {}, "verdict": "FLAWED"})
+    assert (judgement.outcome, judgement.checks, judgement.verdict) == ("judged", {"C1": True, "C2": False}, "COHERENT")
+    assert [answer.judge for answer in judgement.panel] == list(NAMES)
+    assert [(answer.checks or {})["C1"] for answer in judgement.panel] == [True, False, True]
+    assert judgement.quotes == {"C1": "return a + b"}
+    assert judgement.model is None
+    document = judgement.document()
     assert (document["schema"], len(document["answers"])) == ("assay.panel/1", 3)
     assert [answer["parameters"]["seed"] for answer in document["answers"]] == [42, 43, 44]
     assert {answer["schema"] for answer in document["answers"]} == {"assay.judgement/2"}
-    assert found.measured is not None
-    assert found.measured.tries == 9
+    assert judgement.measured is not None
+    assert judgement.measured.tries == 9
 
 
 def test_no_two_answers_have_an_equal_request(case: RubricCase) -> None:
@@ -93,8 +93,8 @@ def test_no_two_answers_have_an_equal_request(case: RubricCase) -> None:
 def test_an_answer_that_fails_is_asked_for_again_and_is_no_vote(case: RubricCase) -> None:
     down = [{"kind": "422", "model": "two", "times": 1}, {"kind": "422", "model": "small", "times": 1}]
     events: list[JudgeProgress] = []
-    found = by_panel(case, *down, on=events.append)
-    assert (found.outcome, [answer.judge for answer in found.panel]) == ("judged", list(NAMES))
+    judgement = by_panel(case, *down, on=events.append)
+    assert (judgement.outcome, [answer.judge for answer in judgement.panel]) == ("judged", list(NAMES))
     assert [event.kind for event in events].count("missing") == 1
     assert any(event.phase == "checks 2/3" for event in events)
     with pytest.raises(Unreachable, match=r"gave no judgement: two \(status-422"):
@@ -102,8 +102,8 @@ def test_an_answer_that_fails_is_asked_for_again_and_is_no_vote(case: RubricCase
 
 
 def test_the_fallback_answers_in_a_members_place(case: RubricCase) -> None:
-    found = by_panel(case, {"kind": "prose", "model": "two"})
-    assert [answer.judge for answer in found.panel] == ["one", "small", "three"]
+    judgement = by_panel(case, {"kind": "prose", "model": "two"})
+    assert [answer.judge for answer in judgement.panel] == ["one", "small", "three"]
     unjudged = by_panel(case, {"kind": "prose", "model": "two"}, {"kind": "prose", "model": "small"})
     assert [(answer.judge, answer.outcome) for answer in unjudged.panel] == [
         ("one", "judged"),
@@ -117,15 +117,15 @@ def test_the_fallback_answers_in_a_members_place(case: RubricCase) -> None:
 
 def test_disagreement_above_the_bound_is_unjudged(tmp_path: Path) -> None:
     case = a_case(panelled(tmp_path, rules='answers = 3\nmax_disagreement = "1/4"'))
-    found = by_panel(case, two={"checks": {}})
-    assert (found.outcome, found.reason, found.baseline) == ("unjudged", "panel-split", None)
+    judgement = by_panel(case, two={"checks": {}})
+    assert (judgement.outcome, judgement.reason, judgement.baseline) == ("unjudged", "panel-split", None)
 
 
 def test_a_panel_of_one_model_and_of_a_name_that_is_given(tmp_path: Path) -> None:
     alone = panelled(tmp_path / "a", panel="", rules="answers = 2")
-    found = by_panel(a_case(alone))
-    assert [answer.judge for answer in found.panel] == ["big", "big"]
-    assert found.model == "scripted/big" or found.model == "big"
+    judgement = by_panel(a_case(alone))
+    assert [answer.judge for answer in judgement.panel] == ["big", "big"]
+    assert judgement.model == "scripted/big" or judgement.model == "big"
     bounty = panelled(tmp_path / "b")
     models = Models("http://127.0.0.1:1/v1", primary="scripted/two")
     names = [models.settings(bounty, LIMITS, PanelSeat(answer, 3)).primary.name for answer in (1, 2, 3)]
@@ -146,10 +146,10 @@ def test_a_bounty_refuses_models_that_are_not_asked(tmp_path: Path) -> None:
 
 
 def test_a_replay_comes_to_the_same_panel_and_a_changed_one_is_refused(case: RubricCase) -> None:
-    found = by_panel(case, two={"checks": {}})
-    bare = replace(found, measured=None, panel=tuple(replace(answer, measured=None) for answer in found.panel))
-    assert replay_transcript(found.transcript, case.bounty, case.problem, case.solution) == bare
-    kept = [data.decode() for data in split_transcript(found.transcript)]
+    judgement = by_panel(case, two={"checks": {}})
+    bare = replace(judgement, measured=None, panel=tuple(replace(answer, measured=None) for answer in judgement.panel))
+    assert replay_transcript(judgement.transcript, case.bounty, case.problem, case.solution) == bare
+    kept = [data.decode() for data in split_transcript(judgement.transcript)]
 
     def joined(answers: list[str]) -> bytes:
         return canonical({"schema": "assay.panel-transcript/1", "answers": answers})
@@ -161,17 +161,17 @@ def test_a_replay_comes_to_the_same_panel_and_a_changed_one_is_refused(case: Rub
     ):
         with pytest.raises((Refused, BadInput), match=why):
             replay_transcript(joined(answers), case.bounty, case.problem, case.solution)
-    for data in (b"[]", b"{}", b'{"answers": [], "schema": "assay.panel-transcript/1"}', found.panel[0].transcript):
+    for data in (b"[]", b"{}", b'{"answers": [], "schema": "assay.panel-transcript/1"}', judgement.panel[0].transcript):
         with pytest.raises(BadInput, match="not the transcript of a panel"):
             replay_transcript(data, case.bounty, case.problem, case.solution)
 
 
 def test_the_document_binds_every_answer(case: RubricCase) -> None:
-    found = by_panel(case)
-    changed = replace(found.panel[2], verdict="FLAWED")
-    other = panel_judgement([*found.panel[:2], changed], case.bounty)
-    assert other.answers == found.answers
-    assert digest(other.document()) != digest(found.document())
+    judgement = by_panel(case)
+    changed = replace(judgement.panel[2], verdict="FLAWED")
+    other = panel_judgement([*judgement.panel[:2], changed], case.bounty)
+    assert other.answers == judgement.answers
+    assert digest(other.document()) != digest(judgement.document())
 
 
 TWO = (
@@ -206,9 +206,9 @@ def test_a_run_settles_explains_and_replays(run_folder: Path) -> None:
         (0, 21),
         (0, 12),
     ]
-    told = " ".join(output("explain", run_folder, "ann").split())
-    assert "In 1 panel, 1 of 21 votes differ from the majority, most of them at C2 (1/3)." in told
-    assert "By model: one 0/14, two 1/7." in told
+    explained = " ".join(output("explain", run_folder, "ann").split())
+    assert "In 1 panel, 1 of 21 votes differ from the majority, most of them at C2 (1/3)." in explained
+    assert "By model: one 0/14, two 1/7." in explained
     again = json.loads(output("rejudge", run_folder, "ann", "--json"))
     assert again["bps"] == 10_000
     assert again["panel"]["judges"] == {"one": {"flips": 0, "votes": 14}, "two": {"flips": 1, "votes": 7}}
@@ -226,10 +226,10 @@ def test_a_split_panel_is_told_and_no_fail(run_folder: Path) -> None:
     assert (agreed["ann"]["status"], agreed["ann"]["score"]) == ("unjudged", None)
     assert agreed["ann"]["not_counted"] == [{"validator": "val-1", "reason": "panel-split", "missing": 0}]
     assert agreed["bob"]["bps"] == 6000
-    told = " ".join(output("explain", run_folder, "ann").split())
-    assert "The answers of the panel of val-1 differ too much" in told
-    assert "In 1 panel, 3 of 21 votes differ from the majority" in told
-    assert "1 of 1 panel is split, so unjudged." in told
+    explained = " ".join(output("explain", run_folder, "ann").split())
+    assert "The answers of the panel of val-1 differ too much" in explained
+    assert "In 1 panel, 3 of 21 votes differ from the majority" in explained
+    assert "1 of 1 panel is split, so unjudged." in explained
 
 
 def test_evidence_that_contradicts_its_transcript_is_refused(run_folder: Path) -> None:
@@ -240,5 +240,5 @@ def test_evidence_that_contradicts_its_transcript_is_refused(run_folder: Path) -
     for row in rows:
         row["panel"][0]["judge"] = "two"
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    said = run("rejudge", run_folder, "ann", code=1)
-    assert "its field 'panel' does not follow from the transcript" in " ".join(said.stderr.split())
+    done = run("rejudge", run_folder, "ann", code=1)
+    assert "its field 'panel' does not follow from the transcript" in " ".join(done.stderr.split())

@@ -45,25 +45,25 @@ def _replayed(case: RubricCase, transcript: bytes) -> Judgement:
 
 
 def _changed(judged: Judgement, change: Callable[[dict[str, Any]], object]) -> bytes:
-    found = json.loads(judged.transcript)
-    change(found)
-    return canonical(found)
+    transcript = json.loads(judged.transcript)
+    change(transcript)
+    return canonical(transcript)
 
 
 def test_the_same_answers_make_the_same_judgement(case: RubricCase, judged: Judgement) -> None:
-    found = _replayed(case, judged.transcript)
-    assert found == replace(judged, measured=None)
-    assert compare_judgements(judged, found) == []
-    assert found.model == "small"
-    assert len(found.exchanges) == 9
+    replayed = _replayed(case, judged.transcript)
+    assert replayed == replace(judged, measured=None)
+    assert compare_judgements(judged, replayed) == []
+    assert replayed.model == "small"
+    assert len(replayed.exchanges) == 9
 
 
 @pytest.mark.parametrize("kind", ["empty", "missing"])
 def test_an_unjudged_one_can_be_replayed(kind: str, case: RubricCase) -> None:
     with scripted_model(script(faults=[{"kind": kind, "phase": "baseline"}])) as server:
-        found = asked(case, server.url)
-    assert found.outcome == "unjudged"
-    assert _replayed(case, found.transcript) == replace(found, measured=None)
+        unjudged = asked(case, server.url)
+    assert unjudged.outcome == "unjudged"
+    assert _replayed(case, unjudged.transcript) == replace(unjudged, measured=None)
 
 
 def test_times_and_costs_are_not_in_the_transcript(case: RubricCase, judged: Judgement) -> None:
@@ -74,48 +74,51 @@ def test_times_and_costs_are_not_in_the_transcript(case: RubricCase, judged: Jud
 
 
 def test_a_transcript_has_all_that_was_asked_and_answered(judged: Judgement) -> None:
-    found = json.loads(judged.transcript)
-    assert sum("|def add(a, b):\n" in text for text in found["texts"].values()) == 1, "what is said often is kept once"
-    first = found["exchanges"][0]
+    transcript = json.loads(judged.transcript)
+    assert sum("|def add(a, b):\n" in text for text in transcript["texts"].values()) == 1, "what is said often is kept once"
+    first = transcript["exchanges"][0]
     assert first["reply"]["content"].startswith('{"B1"')
-    assert {first["system"], *first["user"]} <= set(found["texts"])
+    assert {first["system"], *first["user"]} <= set(transcript["texts"])
     assert first["reply"]["model"] == "scripted/big"
 
 
-def _other_answer(found: dict[str, Any]) -> None:
-    reply = found["exchanges"][-1]["reply"]
+def _other_answer(transcript: dict[str, Any]) -> None:
+    reply = transcript["exchanges"][-1]["reply"]
     reply["content"] = reply["content"].replace("COHERENT", "SUPERB")
 
 
-def _other_quote(found: dict[str, Any]) -> None:
-    reply = found["exchanges"][-2]["reply"]
+def _other_quote(transcript: dict[str, Any]) -> None:
+    reply = transcript["exchanges"][-2]["reply"]
     reply["content"] = reply["content"].replace("return a + b", "return a * b")
 
 
-def _other_text(found: dict[str, Any]) -> None:
-    first = next(iter(found["texts"]))
-    found["texts"][first] += "!"
+def _other_text(transcript: dict[str, Any]) -> None:
+    first = next(iter(transcript["texts"]))
+    transcript["texts"][first] += "!"
 
 
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        (lambda found: found["exchanges"][0].update(model="gpt"), "exchange 1: model"),
-        (lambda found: found["exchanges"][3].update(phase="checks"), "exchange 4: phase"),
-        (lambda found: found["exchanges"][2]["user"].pop(), "exchange 3: user"),
-        (lambda found: found["exchanges"][2]["form"].update(type="array"), "exchange 3: form"),
-        (lambda found: found["exchanges"][1].update(fault=None), "exchange 2: fault"),
-        (lambda found: found["exchanges"].pop(), "its replies do not lead to a judgement"),
-        (lambda found: found["exchanges"].append(found["exchanges"][-1]), "its replies do not lead to a judgement"),
-        (lambda found: found["exchanges"].pop(1), "exchange 2"),
-        (lambda found: found.update(attempts=2), "exchange 6: model"),
-        (lambda found: found["texts"].update({f"sha256:{'0' * 64}": "more"}), "texts that no request contains"),
+        (lambda transcript: transcript["exchanges"][0].update(model="gpt"), "exchange 1: model"),
+        (lambda transcript: transcript["exchanges"][3].update(phase="checks"), "exchange 4: phase"),
+        (lambda transcript: transcript["exchanges"][2]["user"].pop(), "exchange 3: user"),
+        (lambda transcript: transcript["exchanges"][2]["form"].update(type="array"), "exchange 3: form"),
+        (lambda transcript: transcript["exchanges"][1].update(fault=None), "exchange 2: fault"),
+        (lambda transcript: transcript["exchanges"].pop(), "its replies do not lead to a judgement"),
+        (
+            lambda transcript: transcript["exchanges"].append(transcript["exchanges"][-1]),
+            "its replies do not lead to a judgement",
+        ),
+        (lambda transcript: transcript["exchanges"].pop(1), "exchange 2"),
+        (lambda transcript: transcript.update(attempts=2), "exchange 6: model"),
+        (lambda transcript: transcript["texts"].update({f"sha256:{'0' * 64}": "more"}), "texts that no request contains"),
         (_other_text, "texts that no request contains"),
         (_other_answer, "exchange 9: fault"),
         (_other_quote, "exchange 8: fault"),
-        (lambda found: found.update(bounty=f"sha256:{'0' * 64}"), "another bounty"),
-        (lambda found: found.update(submission=f"sha256:{'0' * 64}"), "another submission"),
-        (lambda found: found.update(prompts=f"sha256:{'0' * 64}"), "prompts are not those of this version"),
+        (lambda transcript: transcript.update(bounty=f"sha256:{'0' * 64}"), "another bounty"),
+        (lambda transcript: transcript.update(submission=f"sha256:{'0' * 64}"), "another submission"),
+        (lambda transcript: transcript.update(prompts=f"sha256:{'0' * 64}"), "prompts are not those of this version"),
     ],
 )
 def test_a_transcript_that_was_touched_is_refused(
@@ -129,41 +132,41 @@ def test_a_transcript_that_was_touched_is_refused(
 def test_one_in_which_the_service_failed_leads_to_no_judgement(case: RubricCase, judged: Judgement) -> None:
     """The primary answered badly, and the fallback could not be asked."""
 
-    def cut(found: dict[str, Any]) -> None:
-        del found["exchanges"][7:]
-        found["exchanges"][6] |= {"reply": None, "fault": "timeout"}
-        used = {name for said in found["exchanges"] for name in (said["system"], *said["user"])}
-        found["texts"] = {name: text for name, text in found["texts"].items() if name in used}
+    def cut(transcript: dict[str, Any]) -> None:
+        del transcript["exchanges"][7:]
+        transcript["exchanges"][6] |= {"reply": None, "fault": "timeout"}
+        used = {name for exchange in transcript["exchanges"] for name in (exchange["system"], *exchange["user"])}
+        transcript["texts"] = {name: text for name, text in transcript["texts"].items() if name in used}
 
     with pytest.raises(Refused, match="the service failed in it"):
         _replayed(case, _changed(judged, cut))
 
 
-def _same_answers_otherwise(found: dict[str, Any]) -> None:
-    reply = found["exchanges"][-1]["reply"]
+def _same_answers_otherwise(transcript: dict[str, Any]) -> None:
+    reply = transcript["exchanges"][-1]["reply"]
     reply["content"] = reply["content"].replace("COHERENT", "EXCEPTIONAL")
 
 
 def test_an_answer_that_was_exchanged_for_a_good_one_has_another_digest(case: RubricCase, judged: Judgement) -> None:
     """The transcript alone cannot tell; the judgement names the digest of the one it came of."""
     touched = _changed(judged, _same_answers_otherwise)
-    found = _replayed(case, touched)
-    assert compare_judgements(judged, found) == [ChangedAnswer("verdict", "COHERENT", "EXCEPTIONAL", "verdict")]
-    assert found.transcript_digest != judged.transcript_digest == judged.document()["transcript"]
+    replayed = _replayed(case, touched)
+    assert compare_judgements(judged, replayed) == [ChangedAnswer("verdict", "COHERENT", "EXCEPTIONAL", "verdict")]
+    assert replayed.transcript_digest != judged.transcript_digest == judged.document()["transcript"]
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda found: found.update(schema="assay.transcript/1"),
-        lambda found: found.update(more=1),
-        lambda found: found.update(attempts=0),
-        lambda found: found.update(attempts=True),
-        lambda found: found["parameters"].update(temperature=1),
-        lambda found: found["parameters"].update(seed=43),
-        lambda found: found["exchanges"][0].update(part="1"),
-        lambda found: found["exchanges"][0]["reply"].update(content=5),
-        lambda found: found["exchanges"].clear(),
+        lambda transcript: transcript.update(schema="assay.transcript/1"),
+        lambda transcript: transcript.update(more=1),
+        lambda transcript: transcript.update(attempts=0),
+        lambda transcript: transcript.update(attempts=True),
+        lambda transcript: transcript["parameters"].update(temperature=1),
+        lambda transcript: transcript["parameters"].update(seed=43),
+        lambda transcript: transcript["exchanges"][0].update(part="1"),
+        lambda transcript: transcript["exchanges"][0]["reply"].update(content=5),
+        lambda transcript: transcript["exchanges"].clear(),
     ],
 )
 def test_what_is_no_transcript_is_refused(
@@ -214,9 +217,9 @@ def test_every_changed_answer_is_told(judged: Judgement) -> None:
 
 def test_the_document_has_no_text_of_anybody(judged: Judgement) -> None:
     document = judged.document(b"salt")
-    said = canonical(document).decode()
-    assert "return a + b" not in said
-    assert "as the script says" not in said
+    text = canonical(document).decode()
+    assert "return a + b" not in text
+    assert "as the script says" not in text
     assert document["quotes"] == {"C1": quote_digest("return a + b", b"salt")}
     assert document["measured"]["tries"] == 10
     assert document["measured"]["cost"] >= 0
@@ -236,8 +239,8 @@ def test_a_quotes_digest_is_of_its_blind_and_its_text_apart() -> None:
 
 def test_the_record_is_evidence_that_settles(case: RubricCase, judged: Judgement) -> None:
     when = datetime(2026, 1, 1, tzinfo=UTC)
-    made = make_record(judged, epoch=3, validator="enclave", participant="p", observed_at=when, blind=b"salt")
-    assert made.document() == {
+    record = make_record(judged, epoch=3, validator="enclave", participant="p", observed_at=when, blind=b"salt")
+    assert record.document() == {
         "kind": "rubric",
         "epoch": 3,
         "validator": "enclave",
@@ -252,6 +255,6 @@ def test_the_record_is_evidence_that_settles(case: RubricCase, judged: Judgement
         "attestation": judged.digest(b"salt"),
         "quotes": {"C1": quote_digest("return a + b", b"salt")},
     }
-    found = rubric.judge(made.baseline, made.checks, made.verdict, case.bounty.rules)
-    assert found is not None
-    assert found.bps == 6000
+    grade = rubric.judge(record.baseline, record.checks, record.verdict, case.bounty.rules)
+    assert grade is not None
+    assert grade.bps == 6000

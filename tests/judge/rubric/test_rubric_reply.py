@@ -22,13 +22,13 @@ GOOD = {
 BASELINE = {name: {"reason": "fine", "answer": "YES"} for name in ("B1", "B2", "B3", "B4")}
 
 
-def _checks(said: Any) -> Any:
-    return read_checks(says(said if isinstance(said, str) else json.dumps(said)), ("C1", "C2"), TEXTS)
+def _checks(answer: Any) -> Any:
+    return read_checks(says(answer if isinstance(answer, str) else json.dumps(answer)), ("C1", "C2"), TEXTS)
 
 
-def _code(said: Any) -> str:
+def _code(answer: Any) -> str:
     with pytest.raises(Faulty) as fault:
-        _checks(said)
+        _checks(answer)
     assert fault.value.sentences
     return fault.value.code
 
@@ -38,11 +38,11 @@ def _with(**more: Any) -> dict[str, Any]:
 
 
 def test_good_answers() -> None:
-    found = _checks(GOOD)
-    assert found.answers == {"C1": True, "C2": False}
-    assert found.quotes == {"C1": "def add(a, b):\n    return"}
-    assert found.reasons == {"C1": "it adds", "C2": "none"}
-    assert _checks(f"\n {json.dumps(GOOD, indent=2)} \n").answers == found.answers
+    checks = _checks(GOOD)
+    assert checks.answers == {"C1": True, "C2": False}
+    assert checks.quotes == {"C1": "def add(a, b):\n    return"}
+    assert checks.reasons == {"C1": "it adds", "C2": "none"}
+    assert _checks(f"\n {json.dumps(GOOD, indent=2)} \n").answers == checks.answers
     baseline = read_baseline(says(json.dumps({**BASELINE, "B3": {"reason": "spam", "answer": "NO"}})))
     assert baseline.answers == {"B1": True, "B2": True, "B3": False, "B4": True}
     verdict = read_verdict(says('{"reason": "a\\u001b[31m\\u202eb", "verdict": "ELEGANT"}'))
@@ -50,7 +50,7 @@ def test_good_answers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "code"),
+    ("answer", "code"),
     [
         ("", "empty"),
         (" \n", "empty"),
@@ -95,8 +95,8 @@ def test_good_answers() -> None:
         (_with(quote="a" * 2001), "long-quote"),
     ],
 )
-def test_what_is_no_answer(said: Any, code: str) -> None:
-    assert _code(said) == code
+def test_what_is_no_answer(answer: Any, code: str) -> None:
+    assert _code(answer) == code
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_what_did_not_end_well(reply: Reply, code: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "code"),
+    ("text", "code"),
     [
         ('{"reason": "", "verdict": "SUPERB"}', "no-verdict"),
         ('{"reason": "", "verdict": "elegant"}', "no-verdict"),
@@ -127,9 +127,9 @@ def test_what_did_not_end_well(reply: Reply, code: str) -> None:
         (json.dumps({"reason": "x" * 2001, "verdict": "ELEGANT"}), "long-reason"),
     ],
 )
-def test_what_is_no_verdict(said: str, code: str) -> None:
+def test_what_is_no_verdict(text: str, code: str) -> None:
     with pytest.raises(Faulty) as fault:
-        read_verdict(says(said))
+        read_verdict(says(text))
     assert fault.value.code == code
 
 
@@ -141,18 +141,18 @@ def test_a_text_that_is_shorter_than_a_quote_may_be_quoted_whole() -> None:
 def test_a_quote_may_have_the_character_for_its_escape() -> None:
     texts = (escape("a = '<s>'\u202e  # the beginning"),)
     for quote in ("a = '<s>'\u202e  #", "a = '⟦U+003C⟧s>'⟦U+202E⟧  #"):
-        said = json.dumps({"C1": {"reason": "", "quote": quote, "answer": "YES"}})
-        assert read_checks(says(said), ("C1",), texts).quotes == {"C1": "a = '⟦U+003C⟧s>'⟦U+202E⟧  #"}
+        reply = json.dumps({"C1": {"reason": "", "quote": quote, "answer": "YES"}})
+        assert read_checks(says(reply), ("C1",), texts).quotes == {"C1": "a = '⟦U+003C⟧s>'⟦U+202E⟧  #"}
 
 
 def test_all_faults_are_told_at_once_by_their_place_and_nothing_else_is_said_again() -> None:
-    said = {"C1": {**GOOD["C1"], "quote": "SECRET QUOTE"}, "C2": {**GOOD["C2"], "answer": "SECRET ANSWER", "reason": "SECRET"}}
+    answers = {"C1": {**GOOD["C1"], "quote": "SECRET QUOTE"}, "C2": {**GOOD["C2"], "answer": "SECRET ANSWER", "reason": "SECRET"}}
     with pytest.raises(Faulty) as fault:
-        _checks(said)
-    told = "\n".join(fault.value.sentences)
+        _checks(answers)
+    sentences = "\n".join(fault.value.sentences)
     assert fault.value.sentences == (f"item 1 of 2: {FAULTS['quote-not-found']}", f"item 2 of 2: {FAULTS['no-answer']}")
-    assert "SECRET" not in told
-    assert "C1" not in told
+    assert "SECRET" not in sentences
+    assert "C1" not in sentences
 
 
 @pytest.mark.parametrize("kind", CONTENT_FAULTS)
@@ -171,16 +171,16 @@ def test_every_fault_that_the_scripted_model_has_is_one(kind: str) -> None:
         max_leaves=12,
     )
 )
-def test_any_other_json_is_a_fault(said: Any) -> None:
+def test_any_other_json_is_a_fault(document: Any) -> None:
     with pytest.raises(Faulty) as fault:
-        _checks(json.dumps(said))
+        _checks(json.dumps(document))
     assert fault.value.code in FAULTS
 
 
 @given(st.text(max_size=40))
-def test_any_other_text_is_a_fault(said: str) -> None:
+def test_any_other_text_is_a_fault(text: str) -> None:
     with pytest.raises(Faulty):
-        _checks(said)
+        _checks(text)
 
 
 @pytest.mark.parametrize(
@@ -195,13 +195,13 @@ def test_any_other_text_is_a_fault(said: str) -> None:
 )
 def test_a_quote_may_have_gutters(quote: str, kept: str) -> None:
     texts = ("def add(a, b):\n    return a + b\n# 0a1b2c3d 3|\n", "0a1b2c3d 3|x = 1 # of its own")
-    said = json.dumps({"C1": {"reason": "", "quote": quote, "answer": "YES"}})
-    assert read_checks(says(said), ("C1",), texts, "0a1b2c3d").quotes == {"C1": kept}
+    reply = json.dumps({"C1": {"reason": "", "quote": quote, "answer": "YES"}})
+    assert read_checks(says(reply), ("C1",), texts, "0a1b2c3d").quotes == {"C1": kept}
 
 
 @pytest.mark.parametrize(("quote", "code"), [("0a1b2c3d 1|", "no-quote"), ("ffffffff 1|def add(a, b):", "quote-not-found")])
 def test_a_gutter_is_no_quote(quote: str, code: str) -> None:
-    said = json.dumps({"C1": {"reason": "", "quote": quote, "answer": "YES"}})
+    reply = json.dumps({"C1": {"reason": "", "quote": quote, "answer": "YES"}})
     with pytest.raises(Faulty) as fault:
-        read_checks(says(said), ("C1",), ("def add(a, b):\n",), "0a1b2c3d")
+        read_checks(says(reply), ("C1",), ("def add(a, b):\n",), "0a1b2c3d")
     assert fault.value.code == code

@@ -142,7 +142,7 @@ def test_a_run_judges_what_is_missing_and_it_settles(folder: Path) -> None:
     assert sorted(events_of("began", events)) == sorted(events_of("ended", events)) == ["ann", "bob", "cyd"]
     assert {event.phase for event in events if event.kind == "phase"} >= {"baseline", "checks", "verdict"}
     ended = {event.cell.participant: event.record for event in events if event.kind == "ended" and event.cell is not None}
-    reasons = {key: found.reason.split(",")[0] for key, found in ended.items() if found is not None}
+    reasons = {key: evidence.reason.split(",")[0] for key, evidence in ended.items() if evidence is not None}
     assert reasons == {"ann": "ELEGANT", "bob": "COHERENT", "cyd": "baseline not met"}
 
 
@@ -151,26 +151,30 @@ def test_what_is_kept_of_a_judgement(folder: Path) -> None:
         summary = judged(folder, model.url, prices={"deepseek-ai/DeepSeek-V3": Price(1_000_000, 2_000_000)})
     key = transcript_key()
     for line in lines(folder):
-        found = record(line)
-        assert isinstance(found, Rubric)
-        document = json.loads((folder / "judgements" / f"{str(found.attestation)[7:]}.json").read_text())
-        assert digest(document) == found.attestation
-        assert (document["bounty"], document["submission"]) == (read_bounty(folder).digest, found.submission)
-        assert (document["baseline"], document["checks"], document["verdict"]) == (found.baseline, found.checks, found.verdict)
+        evidence = record(line)
+        assert isinstance(evidence, Rubric)
+        document = json.loads((folder / "judgements" / f"{str(evidence.attestation)[7:]}.json").read_text())
+        assert digest(document) == evidence.attestation
+        assert (document["bounty"], document["submission"]) == (read_bounty(folder).digest, evidence.submission)
+        assert (document["baseline"], document["checks"], document["verdict"]) == (
+            evidence.baseline,
+            evidence.checks,
+            evidence.verdict,
+        )
         assert document["measured"]["milliseconds"] >= 0
         assert document["measured"]["cost"] > 0
-        sealed = folder / "transcripts" / f"{str(found.attestation)[7:]}.sealed"
+        sealed = folder / "transcripts" / f"{str(evidence.attestation)[7:]}.sealed"
         assert sealed.stat().st_mode & 0o777 == 0o600
         transcript = open_transcript(sealed, key, bounty=document["bounty"], judgement=digest(document))
         assert f"sha256:{sha256(transcript.data).hexdigest()}" == document["transcript"]
     assert (folder / "transcripts").stat().st_mode & 0o777 == 0o700
     assert not list((folder / "judging" / VALIDATOR).glob("*.json"))
-    (said,) = summary.remarks
-    assert "A judgement took" in said
-    assert "each. It cost 0." in said
+    (remark,) = summary.remarks
+    assert "A judgement took" in remark
+    assert "each. It cost 0." in remark
     with scripted() as model:
-        (said,) = judged(folder, model.url, validator="val-2").remarks
-    assert "What it cost is not known: --price" in said
+        (remark,) = judged(folder, model.url, validator="val-2").remarks
+    assert "What it cost is not known: --price" in remark
 
 
 def test_a_transcript_is_sealed_to_the_sponsor_too(tmp_path: Path) -> None:
@@ -207,8 +211,8 @@ def test_a_transcript_is_sealed_to_the_sponsor_too(tmp_path: Path) -> None:
 def test_the_key_for_transcripts_is_made_once(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"transcripts.key: no such file"):
         transcript_key()
-    made = transcript_key(make=True)
-    assert transcript_key(make=True).public == made.public
+    key = transcript_key(make=True)
+    assert transcript_key(make=True).public == key.public
     assert (tmp_path / "keys" / f"{TRANSCRIPT_KEY}.key").stat().st_mode & 0o777 == 0o600
     keys.save("signs", keys.new())
     with pytest.raises(BadInput, match="is a key that signs"):
@@ -233,8 +237,8 @@ def test_only_whom_the_validator_is_drawn_for(folder: Path) -> None:
     (folder / "randomness.csv").write_text(f"epoch,hex\n1,{'07' * 32}\n")
     with scripted() as model:
         ones = {key: judged(folder, model.url, validator=key) for key in (VALIDATOR, "val-2")}
-        assert sum(one.planned for one in ones.values()) == 3
-        assert sum(len(one.others) for one in ones.values()) == 3
+        assert sum(summary.planned for summary in ones.values()) == 3
+        assert sum(len(summary.others) for summary in ones.values()) == 3
         assert {**outcomes(folder), **outcomes(folder, "val-2")} == dict.fromkeys(TEXTS, "judged")
         judged(folder, model.url, everybody=True)
     assert len(lines(folder)) == 3

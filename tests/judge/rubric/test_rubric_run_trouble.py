@@ -90,8 +90,8 @@ def test_killed_at_any_moment_it_goes_on_from_there(tmp_path: Path) -> None:
                 assert process.stdout is not None
                 seen = chance.randrange(8, 36)  # so many lines are read, and it is killed somewhere after
                 for _ in range(seen):
-                    said = process.stdout.readline()
-                    if not said or said.startswith("whole"):
+                    printed = process.stdout.readline()
+                    if not printed or printed.startswith("whole"):
                         break
                 process.kill()
                 process.communicate()
@@ -192,14 +192,14 @@ def test_a_torn_line_is_taken_away_and_what_it_was_of_is_judged_again(folder: Pa
 def stopped(folder: Path, url: str, number: int) -> str:
     with child(folder, url) as process:
         assert process.stdout is not None
-        said = ""
+        printed = ""
         until = time.monotonic() + SOON
-        while "verdict" not in said and time.monotonic() < until:
-            said += process.stdout.readline()
+        while "verdict" not in printed and time.monotonic() < until:
+            printed += process.stdout.readline()
         process.send_signal(number)
         rest, trouble = process.communicate(timeout=SOON)
         assert process.returncode == 0, trouble
-    return said + rest
+    return printed + rest
 
 
 @pytest.mark.full
@@ -207,9 +207,9 @@ def stopped(folder: Path, url: str, number: int) -> str:
 def test_ctrl_c_stops_it_and_it_goes_on(tmp_path: Path, number: int) -> None:
     folder = make_run(tmp_path / "c", texts=MANY)
     with scripted(ScriptedFault(kind="slow", seconds=0.1), solved=(ALL,)) as model:
-        said = stopped(folder, model.url, number)
-        assert "stopping" in said
-        assert f"stopped {len(lines(folder))}" in said
+        printed = stopped(folder, model.url, number)
+        assert "stopping" in printed
+        assert f"stopped {len(lines(folder))}" in printed
         assert len(lines(folder)) < len(MANY)
     with scripted(solved=(ALL,)) as model:
         summary = judged(folder, model.url)
@@ -327,13 +327,13 @@ def test_no_solution_stands_anywhere_but_where_it_was_handed_in(folder: Path, tm
     assert process.returncode == 0, err
     assert set(outcomes(folder)) == {"ann", "bob"}
     words = [b"integers march", b"None of them is late", b"the half and the third", b"buy my pills", KEY.encode()]
-    found = {
+    occurrences = {
         (str(path.relative_to(tmp_path)), word)
         for path in tmp_path.rglob("*")
         if path.is_file()
         for word in words
         if word in path.read_bytes()
     }
-    held = {place.split("/")[0] + "/" + place.split("/")[1] for place, _ in found}
-    assert held <= {"c/solutions", "c-texts/ann.md", "c-texts/bob.md", "c-texts/cyd.md"}, found
+    held = {place.split("/")[0] + "/" + place.split("/")[1] for place, _ in occurrences}
+    assert held <= {"c/solutions", "c-texts/ann.md", "c-texts/bob.md", "c-texts/cyd.md"}, occurrences
     assert not any(word.decode() in out + err for word in words)

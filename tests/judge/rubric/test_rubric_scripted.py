@@ -67,16 +67,16 @@ def test_the_first_that_fits_is_answered(tmp_path: Path) -> None:
     case = make_case(tmp_path)
     other = Solution({"add.py": ADD, "notes.md": "the second, surely"})
     third = Solution({"add.py": ADD, "notes.md": "the third"})
-    said = [
+    replies = [
         {"digest": case.solution.digest, "verdict": "ELEGANT", "reasons": {"verdict": "well done"}},
         {"contains": "the second", "verdict": "FLAWED", "checks": {"C2": "the second, surely"}, "baseline": {}},
         {"contains": "the third", "baseline": {"B3": "spam"}},
     ]
-    with scripted_model(Script.model_validate({"solutions": said})) as server:
-        found = asked_all(case, [case.solution, other, third], server.url)
+    with scripted_model(Script.model_validate({"solutions": replies})) as server:
+        judgements = asked_all(case, [case.solution, other, third], server.url)
         with pytest.raises(Unreachable, match=r"big \(status-400: the script has no answer to this.*small \(status-400: "):
             asked(make_case(tmp_path, {"a.py": "nobody wrote an answer to this"}), server.url)
-    answers = {digest: one.answers for digest, one in found.items() if isinstance(one, Judgement)}
+    answers = {digest: judgement.answers for digest, judgement in judgements.items() if isinstance(judgement, Judgement)}
     assert answers[case.solution.digest]["verdict"] == "ELEGANT"
     assert answers[other.digest]["checks"] == {"C1": False, "C2": True}
     assert answers[third.digest]["baseline"] == {"B1": True, "B2": True, "B3": False, "B4": True}
@@ -91,8 +91,8 @@ def test_faults_are_counted(tmp_path: Path) -> None:
         {"kind": "429", "solution": "other"},
     ]
     with scripted_model(script(name="any", faults=faults)) as server:
-        found = asked(case, server.url)
-    assert [exchange.fault for exchange in found.exchanges] == [None, None, "not-json", None]
+        judgement = asked(case, server.url)
+    assert [exchange.fault for exchange in judgement.exchanges] == [None, None, "not-json", None]
     assert server.statuses == {200: 4, 503: 1}
 
 

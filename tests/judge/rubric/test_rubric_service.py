@@ -53,35 +53,39 @@ def _unreachable(case: RubricCase, url: str, *, limits: JudgeLimits = BRIEF) -> 
 
 def test_a_service_that_is_well(case: RubricCase) -> None:
     with _serving() as server:
-        found = asked(case, server.url)
-    assert found.checks == {"C1": True, "C2": False}
-    assert [(one.phase, one.model) for one in server.seen] == [("baseline", "big"), ("checks", "big"), ("verdict", "big")]
-    assert {exchange.answered for exchange in found.exchanges} == {"scripted/big"}
-    assert found.measured is not None
-    assert found.measured.tries == 3
-    assert found.measured.cost is None
-    assert found.measured.usage.total is not None
-    assert found.measured.usage.total > 0
+        judgement = asked(case, server.url)
+    assert judgement.checks == {"C1": True, "C2": False}
+    assert [(request.phase, request.model) for request in server.seen] == [
+        ("baseline", "big"),
+        ("checks", "big"),
+        ("verdict", "big"),
+    ]
+    assert {exchange.answered for exchange in judgement.exchanges} == {"scripted/big"}
+    assert judgement.measured is not None
+    assert judgement.measured.tries == 3
+    assert judgement.measured.cost is None
+    assert judgement.measured.usage.total is not None
+    assert judgement.measured.usage.total > 0
 
 
 def test_a_service_has_other_names_for_the_models(case: RubricCase) -> None:
     with _serving() as server:
-        found = asked(case, server.url, primary="vendor/big", prices={"vendor/big": Price(1_000_000, 2_000_000)})
-    assert {one.model for one in server.seen} == {"vendor/big"}
-    assert found.model == "vendor/big"
-    assert found.measured is not None
-    usage = found.measured.usage
+        judgement = asked(case, server.url, primary="vendor/big", prices={"vendor/big": Price(1_000_000, 2_000_000)})
+    assert {request.model for request in server.seen} == {"vendor/big"}
+    assert judgement.model == "vendor/big"
+    assert judgement.measured is not None
+    usage = judgement.measured.usage
     assert usage.prompt is not None
     assert usage.completion is not None
-    assert found.measured.cost == usage.prompt + 2 * usage.completion
+    assert judgement.measured.cost == usage.prompt + 2 * usage.completion
 
 
 def test_a_price_that_is_not_known_makes_no_cost(case: RubricCase) -> None:
     with _serving({"kind": "404", "model": "big"}) as server:
-        found = asked(case, server.url, prices={"big": Price(1, 1)})
-    assert found.model == "small"
-    assert found.measured is not None
-    assert found.measured.cost is None
+        judgement = asked(case, server.url, prices={"big": Price(1, 1)})
+    assert judgement.model == "small"
+    assert judgement.measured is not None
+    assert judgement.measured.cost is None
 
 
 @pytest.mark.parametrize(
@@ -89,21 +93,23 @@ def test_a_price_that_is_not_known_makes_no_cost(case: RubricCase) -> None:
 )
 def test_what_the_service_does_wrong_twice_is_asked_again(kind: str, case: RubricCase) -> None:
     with _serving({"kind": kind, "times": 2, "phase": "checks"}) as server:
-        found = asked(case, server.url)
-    assert found.checks == {"C1": True, "C2": False}
-    assert found.model == "big"
-    assert [exchange.fault for exchange in found.exchanges] == [None, None, None], "it is not the model's answer that was wrong"
-    assert found.measured is not None
-    assert found.measured.tries == 5
+        judgement = asked(case, server.url)
+    assert judgement.checks == {"C1": True, "C2": False}
+    assert judgement.model == "big"
+    assert [exchange.fault for exchange in judgement.exchanges] == [None, None, None], (
+        "it is not the model's answer that was wrong"
+    )
+    assert judgement.measured is not None
+    assert judgement.measured.tries == 5
 
 
 @pytest.mark.parametrize("kind", ["500", "503", "429", "cut", "close", "no-json", "no-choices", "huge", "400", "404", "422"])
 def test_a_primary_that_stays_out_leaves_it_to_the_fallback(kind: str, case: RubricCase) -> None:
     with _serving({"kind": kind, "model": "big"}) as server:
-        found = asked(case, server.url, limits=BRIEF)
-    assert found.checks == {"C1": True, "C2": False}
-    assert found.model == "small"
-    assert found.exchanges[0].fault is not None
+        judgement = asked(case, server.url, limits=BRIEF)
+    assert judgement.checks == {"C1": True, "C2": False}
+    assert judgement.model == "small"
+    assert judgement.exchanges[0].fault is not None
 
 
 @pytest.mark.parametrize("kind", ["500", "503", "429", "cut", "no-json", "400", "403", "404"])
@@ -112,7 +118,7 @@ def test_where_both_are_out_the_submission_is_missing(kind: str, case: RubricCas
     with _serving({"kind": kind}) as server:
         with pytest.raises(Unreachable) as error:
             asked(case, server.url, limits=BRIEF, on_event=events.append)
-        assert {one.model for one in server.seen} == {"big", "small"}
+        assert {request.model for request in server.seen} == {"big", "small"}
     assert error.value.final == (kind == "404")
     assert events[-1].kind == "missing"
     assert [event.kind for event in events].count("failed") == 2
@@ -132,19 +138,19 @@ def test_what_somebody_has_to_mend_is_not_asked_again(status: str, case: RubricC
 def test_what_the_model_says_wrong_once_is_asked_again(kind: str, case: RubricCase) -> None:
     phase = "verdict" if kind == "no-verdict" else "checks"
     with _serving({"kind": kind, "times": 1, "phase": phase}) as server:
-        found = asked(case, server.url)
-    assert found.checks == {"C1": True, "C2": False}
-    faults = [exchange.fault for exchange in found.exchanges if exchange.fault is not None]
+        judgement = asked(case, server.url)
+    assert judgement.checks == {"C1": True, "C2": False}
+    faults = [exchange.fault for exchange in judgement.exchanges if exchange.fault is not None]
     assert len(faults) == 1
-    assert found.model == "big"
+    assert judgement.model == "big"
 
 
 def test_what_both_models_say_wrong_makes_it_unjudged(case: RubricCase) -> None:
     with _serving({"kind": "missing", "phase": "checks"}) as server:
-        found = asked(case, server.url)
-    assert found.answers == {"outcome": "unjudged", "baseline": None, "checks": None, "verdict": None}
-    assert found.reason == "wrong-form"
-    assert Counter(one.model for one in server.seen) == {"big": 4, "small": 4}
+        judgement = asked(case, server.url)
+    assert judgement.answers == {"outcome": "unjudged", "baseline": None, "checks": None, "verdict": None}
+    assert judgement.reason == "wrong-form"
+    assert Counter(request.model for request in server.seen) == {"big": 4, "small": 4}
 
 
 def test_nobody_listens(case: RubricCase) -> None:
@@ -157,10 +163,10 @@ def test_nobody_listens(case: RubricCase) -> None:
 
 def test_who_takes_too_long_is_given_up(case: RubricCase) -> None:
     with _serving({"kind": "slow", "seconds": 30, "model": "big", "times": 1}) as server:
-        found = asked(case, server.url, limits=JudgeLimits(seconds=0.5, first_pause=0.01, tries=9))
-    assert found.model == "big"
-    assert found.measured is not None
-    assert found.measured.tries == 4
+        judgement = asked(case, server.url, limits=JudgeLimits(seconds=0.5, first_pause=0.01, tries=9))
+    assert judgement.model == "big"
+    assert judgement.measured is not None
+    assert judgement.measured.tries == 4
 
 
 def test_who_only_listens_is_given_up(case: RubricCase) -> None:
@@ -221,8 +227,8 @@ def test_a_question_that_a_filter_turns_down_is_a_refusal_not_an_outage(
 ) -> None:
     monkeypatch.setattr(service, "parse_error", lambda data: ("content_filter", ""))
     with _serving({"kind": "400"}) as server:
-        found = asked(case, server.url)
-    assert (found.outcome, found.reason) == ("unjudged", "refused")
+        judgement = asked(case, server.url)
+    assert (judgement.outcome, judgement.reason) == ("unjudged", "refused")
 
 
 def test_an_account_that_is_empty_is_for_somebody_to_mend(case: RubricCase, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,10 +246,14 @@ def test_many_at_once_whatever_their_order(case: RubricCase) -> None:
 
     def judged(order: list[Solution], jobs: int) -> dict[str, tuple[object, bytes]]:
         with _serving(*faults) as server:
-            found = asked_all(case, order, server.url, jobs=jobs, limits=limits)
+            judgements = asked_all(case, order, server.url, jobs=jobs, limits=limits)
         count = len(order)
         assert server.statuses == {200: 3 * count, 429: 3 * count, 503: count}
-        return {digest: (one.answers, one.transcript) for digest, one in found.items() if isinstance(one, Judgement)}
+        return {
+            digest: (judgement.answers, judgement.transcript)
+            for digest, judgement in judgements.items()
+            if isinstance(judgement, Judgement)
+        }
 
     first, again = judged(solutions, 16), judged(solutions[::-2], 7)
     assert len(first) == MANY
@@ -255,19 +265,19 @@ def test_many_at_once_whatever_their_order(case: RubricCase) -> None:
 def test_what_befalls_one_is_its_own(case: RubricCase) -> None:
     large, small = Solution({"a": "x" * 100_000}), case.solution
     with _serving() as server:
-        found = asked_all(case, [large, small], server.url)
+        judgements = asked_all(case, [large, small], server.url)
         assert len(server.seen) == 3
-    assert isinstance(found[large.digest], BadInput)
-    assert isinstance(found[small.digest], Judgement)
+    assert isinstance(judgements[large.digest], BadInput)
+    assert isinstance(judgements[small.digest], Judgement)
 
 
 def test_a_refused_key_stops_the_rest(case: RubricCase) -> None:
     solutions = [Solution({"add.py": f"{ADD}# {number}\n"}) for number in range(20)]
     with _serving({"kind": "401"}) as server:
-        found = asked_all(case, solutions, server.url, jobs=2, limits=BRIEF)
+        errors = asked_all(case, solutions, server.url, jobs=2, limits=BRIEF)
         assert len(server.seen) <= 2
-    assert len(found) == 20
-    assert all(isinstance(one, Unreachable) and one.final for one in found.values())
+    assert len(errors) == 20
+    assert all(isinstance(error, Unreachable) and error.final for error in errors.values())
 
 
 def test_neither_key_nor_solution_is_in_any_log(case: RubricCase, caplog: pytest.LogCaptureFixture) -> None:
@@ -332,12 +342,12 @@ def test_a_body_that_is_no_completion(body: bytes) -> None:
 
 
 def test_what_a_body_says_of_itself_is_cut_and_shown_plain() -> None:
-    found = parse_completion(
+    completion = parse_completion(
         b'{"model": "' + b"a\\u001b" * 200 + b'", "choices": [{"message": {"content": "x"}}], "system_fingerprint": 5,'
         b' "usage": {"prompt_tokens": -1, "completion_tokens": true}}'
     )
-    assert found is not None
-    reply, usage = found
+    assert completion is not None
+    reply, usage = completion
     assert reply.model == "a\\x1b" * 100
     assert (reply.fingerprint, reply.finish, usage) == (None, None, TokenUsage(None, None))
     assert parse_error(b'{"error": {"code": "content_filter", "message": "no"}}') == ("content_filter", "no")

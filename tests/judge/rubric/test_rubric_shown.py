@@ -29,7 +29,7 @@ NUMBER_SIGNS = frozenset(map(chr, (*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x
 
 
 def _undone(text: str) -> str:
-    return re.sub(r"⟦U\+([0-9A-F]{4,6})⟧", lambda found: chr(int(found[1], 16)), text)
+    return re.sub(r"⟦U\+([0-9A-F]{4,6})⟧", lambda match: chr(int(match[1], 16)), text)
 
 
 @given(NASTY)
@@ -71,9 +71,9 @@ def test_what_is_escaped(text: str, expected: str) -> None:
 
 @given(st.lists(st.tuples(NASTY, NASTY), min_size=1, max_size=4))
 def test_a_frame_ends_where_it_ends(rows: list[tuple[str, str]]) -> None:
-    made = FRAMES.around("solution", [FramedText(name, text) for name, text in rows], about="sha256:s")
+    framed = FRAMES.around("solution", [FramedText(name, text) for name, text in rows], about="sha256:s")
     key = FRAMES.key("solution")
-    lines = made.split("\n")
+    lines = framed.split("\n")
     assert lines[0].startswith(f"⟪assay begin solution {key}: sha256:s, ")
     assert lines[-1] == f"⟪assay end solution {key}⟫"
     ours = [line for line in lines if "⟪" in line or "⟫" in line]
@@ -82,10 +82,10 @@ def test_a_frame_ends_where_it_ends(rows: list[tuple[str, str]]) -> None:
 
 
 def test_sizes_are_those_of_the_text_as_shown() -> None:
-    made = FRAMES.around("problem", [FramedText("a", "\u200bé"), FramedText("b", "")])
-    assert '"a", 14 bytes⟫' in made
-    assert '"b", 0 bytes⟫' in made
-    assert ": 2 items, 14 bytes⟫" in made
+    framed = FRAMES.around("problem", [FramedText("a", "\u200bé"), FramedText("b", "")])
+    assert '"a", 14 bytes⟫' in framed
+    assert '"b", 0 bytes⟫' in framed
+    assert ": 2 items, 14 bytes⟫" in framed
 
 
 def test_a_solution_that_is_too_large_as_shown_is_refused_and_never_cut(tmp_path: Path) -> None:

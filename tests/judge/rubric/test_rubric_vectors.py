@@ -19,23 +19,23 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def test_the_vectors(shared: Path, tmp_path: Path) -> None:
-    said: dict[str, Any] = json.loads((shared / "vectors" / "rubric.json").read_text(encoding="utf-8"))
-    ids = [check["id"] for check in said["rubric"]]
-    rows = [(one, verdict, bps) for one in said["cases"] for verdict, bps in one["final"].items()]
+    vectors: dict[str, Any] = json.loads((shared / "vectors" / "rubric.json").read_text(encoding="utf-8"))
+    ids = [check["id"] for check in vectors["rubric"]]
+    rows = [(vector, verdict, bps) for vector in vectors["cases"] for verdict, bps in vector["final"].items()]
     solutions = [Solution({"add.py": ADD, "number.txt": f"{number}\n"}) for number in range(len(rows))]
     solved = [
         {
             "digest": solution.digest,
-            "checks": {name: "return a + b" for name in ids if name not in one["failed"]},
+            "checks": {name: "return a + b" for name in ids if name not in vector["failed"]},
             "verdict": verdict,
-            "baseline": dict.fromkeys(one.get("baseline_failed", ()), "as the vector says"),
+            "baseline": dict.fromkeys(vector.get("baseline_failed", ()), "as the vector says"),
         }
-        for solution, (one, verdict, _) in zip(solutions, rows, strict=True)
+        for solution, (vector, verdict, _) in zip(solutions, rows, strict=True)
     ]
-    case = make_case(tmp_path, checks=said["rubric"])
+    case = make_case(tmp_path, checks=vectors["rubric"])
     with scripted_model(Script.model_validate({"solutions": solved})) as server:
-        found = asked_all(case, solutions, server.url)
-    _write(tmp_path, solutions, [found[solution.digest] for solution in solutions])
+        judgements = asked_all(case, solutions, server.url)
+    _write(tmp_path, solutions, [judgements[solution.digest] for solution in solutions])
     agreed = assay.open(tmp_path).settle(epoch=1).document["agreed"]
     scores = {row["participant"]: row["score"] for row in agreed}
     assert len(rows) == 30
@@ -43,10 +43,10 @@ def test_the_vectors(shared: Path, tmp_path: Path) -> None:
         assert nanos(scores[f"p{number:02}"]) == bps * (NANO // BPS)
 
 
-def _write(folder: Path, solutions: list[Solution], found: list[Any]) -> None:
+def _write(folder: Path, solutions: list[Solution], judgements: list[Any]) -> None:
     participants = ["key,uid,name,submission,submitted_at,last_reset_epoch,address"]
     lines = []
-    for number, (solution, judgement) in enumerate(zip(solutions, found, strict=True)):
+    for number, (solution, judgement) in enumerate(zip(solutions, judgements, strict=True)):
         assert isinstance(judgement, Judgement)
         key = f"p{number:02}"
         participants.append(f"{key},,,{solution.digest},2026-01-01T00:00:00Z,,")

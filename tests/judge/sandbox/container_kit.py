@@ -58,7 +58,7 @@ def plain(containers: Containers, tmp_path: Path) -> Iterator[ContainerBench]:
 
 def commands(token: str) -> list[str]:
     """The command lines on the host that a token occurs in."""
-    found = []
+    lines = []
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
             try:
@@ -66,8 +66,8 @@ def commands(token: str) -> list[str]:
             except OSError:
                 continue
             if token in line:
-                found.append(line)
-    return found
+                lines.append(line)
+    return lines
 
 
 def wait_for(file: Path, text: str) -> None:

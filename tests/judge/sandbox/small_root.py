@@ -15,9 +15,9 @@ def small_root(top: Path, *programs: str) -> None:
     (top / "etc/up").symlink_to("../usr/bin/sh")
     for program in ("/bin/sh", *programs):
         real = os.path.realpath(program)
-        said = subprocess.run(["ldd", real], capture_output=True, text=True, check=True).stdout
+        printed = subprocess.run(["ldd", real], capture_output=True, text=True, check=True).stdout
         shutil.copy(real, top / "usr/bin" / Path(program).name)
-        for library in re.findall(r"(/\S+)", said):
+        for library in re.findall(r"(/\S+)", printed):
             place = top / "usr" / os.path.relpath(os.path.realpath(library), "/").removeprefix("usr/")
             named = top / "usr" / library.lstrip("/").removeprefix("usr/")
             for target in {place, named}:

@@ -59,15 +59,15 @@ def test_a_task_starts_from_the_image_that_it_names(state: Path, scratch: Path, 
     environment = tmp_path / "environment"
     environment.mkdir()
     (environment / "Dockerfile").write_text("FROM tiny:1.0\nWORKDIR /work\nRUN echo built > made\n")
-    with closing(Bubblewrap(folder=scratch)) as made, made.open(made.image(environment), LIMITS) as box:
-        said = sh(box, "read x < /etc/mine; read y < made; echo $x $y; cd /usr; echo bin/*", shell="sh")
-        assert said.out == "mine built\nbin/sh\n", said.err  # nothing of the host's /usr
+    with closing(Bubblewrap(folder=scratch)) as sandbox, sandbox.open(sandbox.image(environment), LIMITS) as box:
+        output = sh(box, "read x < /etc/mine; read y < made; echo $x $y; cd /usr; echo bin/*", shell="sh")
+        assert output.out == "mine built\nbin/sh\n", output.err  # nothing of the host's /usr
     (environment / "Dockerfile").write_text("FROM tiny:2.0\n")
     with (
-        closing(Bubblewrap(folder=scratch)) as made,
+        closing(Bubblewrap(folder=scratch)) as sandbox,
         pytest.raises(BadInput, match=r"no root file system of the image 'tiny:2\.0'"),
     ):
-        made.image(environment)
+        sandbox.image(environment)
 
 
 def test_what_ran_in_a_root_file_system_that_was_removed_is_trouble(
@@ -81,7 +81,7 @@ def test_what_ran_in_a_root_file_system_that_was_removed_is_trouble(
         images.remove("tiny:1.0")
         return ran
 
-    with closing(Bubblewrap(folder=scratch)) as made, made.open(made.image(name="tiny:1.0"), LIMITS) as box:
+    with closing(Bubblewrap(folder=scratch)) as sandbox, sandbox.open(sandbox.image(name="tiny:1.0"), LIMITS) as box:
         assert sh(box, "echo ran", shell="sh").out == "ran\n"
         monkeypatch.setattr(bubblewrap, "supervise", supervised)
         with pytest.raises(InfrastructureError, match="was removed while a command ran in it"):
@@ -98,16 +98,16 @@ def test_the_commands(state: Path, tmp_path: Path) -> None:
     assert "there is no root file system of 'tiny'" in run("sandbox", "base", "remove", "tiny", code=2)
     refused = run("sandbox", "base", "add", "x", "--from-archive", file, "--engine", "unix:///x", code=2)
     assert "an archive needs no engine" in refused
-    assert [one.name for one in (state / "bases").iterdir()] == []
+    assert [path.name for path in (state / "bases").iterdir()] == []
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["tiny", "tiny:latest", "docker.io/tiny", "docker.io/library/tiny:latest", "library/tiny"])
 def test_one_image_has_several_spellings(state: Path, tmp_path: Path, name: str) -> None:
-    made = images.add_archive("tiny", archive(tmp_path))
-    found = images.find(name)
-    assert found is not None
-    assert found.digest == made.digest == tree.digest(made.folder / "tree")
+    added = images.add_archive("tiny", archive(tmp_path))
+    image = images.find(name)
+    assert image is not None
+    assert image.digest == added.digest == tree.digest(added.folder / "tree")
     for other in ("tiny:1", "elsewhere.org/tiny", "tiny@sha256:" + "0" * 64, "", ".", "..", "x" * 300):
         assert images.find(other) is None
 
@@ -121,10 +121,10 @@ def test_what_an_archive_holds_is_made_as_it_was(state: Path, tmp_path: Path) ->
             ("usr/hard", tarfile.LNKTYPE, "usr/set", 0),
             ("usr/to-link", tarfile.LNKTYPE, "usr/link", 0),
         ):
-            one = tarfile.TarInfo(name)
-            one.type, one.linkname, one.mode = kind, target, mode
-            one.size = 2 if kind == tarfile.REGTYPE else 0
-            tar.addfile(one, io.BytesIO(b"hi"))
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname, member.mode = kind, target, mode
+            member.size = 2 if kind == tarfile.REGTYPE else 0
+            tar.addfile(member, io.BytesIO(b"hi"))
     top = images.add_archive("tiny", file).folder / "tree"
     assert (top / "usr/hard").read_bytes() == b"hi"
     assert stat.S_IMODE((top / "usr/set").stat().st_mode) == 0o755, "no program of it gives rights"
@@ -139,9 +139,9 @@ EVIL = [("../out", tarfile.REGTYPE, ""), ("a/../../out", tarfile.REGTYPE, ""), (
 def test_no_name_of_an_archive_leads_out_of_it(state: Path, tmp_path: Path, name: str, kind: bytes, target: str) -> None:
     file = archive(tmp_path, mode="w")
     with tarfile.open(file, "a") as tar:
-        one = tarfile.TarInfo(name)
-        one.type, one.linkname = kind, target
-        tar.addfile(one)
+        member = tarfile.TarInfo(name)
+        member.type, member.linkname = kind, target
+        tar.addfile(member)
     with pytest.raises(BadInput, match="leads out of it"):
         images.add_archive("evil", file)
     assert list((state / "bases").iterdir()) == []
@@ -151,9 +151,9 @@ def test_a_link_of_an_archive_is_not_followed(state: Path, tmp_path: Path) -> No
     (tmp_path / "outside").mkdir()
     with tarfile.open(tmp_path / "x.tar", "w") as tar:
         for name, kind, target in (("usr", tarfile.DIRTYPE, ""), ("up", tarfile.SYMTYPE, str(tmp_path / "outside"))):
-            one = tarfile.TarInfo(name)
-            one.type, one.linkname, one.mode = kind, target, 0o755
-            tar.addfile(one)
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname, member.mode = kind, target, 0o755
+            tar.addfile(member)
         tar.addfile(tarfile.TarInfo("up/file"))
     with pytest.raises(BadInput):
         images.add_archive("evil", tmp_path / "x.tar")
@@ -177,11 +177,11 @@ def test_what_is_no_root_file_system_is_refused(state: Path, tmp_path: Path) -> 
 
 
 def test_a_damaged_one_is_trouble_and_not_another_image(state: Path, tmp_path: Path) -> None:
-    made = images.add_archive("tiny", archive(tmp_path))
-    tree.remove(made.folder / "tree")
+    added = images.add_archive("tiny", archive(tmp_path))
+    tree.remove(added.folder / "tree")
     with pytest.raises(InfrastructureError, match="is damaged"):
         images.find("tiny")
-    (made.folder / "base.json").write_text("{")
+    (added.folder / "base.json").write_text("{")
     with pytest.raises(InfrastructureError, match="is damaged"):
         images.find("tiny")
 

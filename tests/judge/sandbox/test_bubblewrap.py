@@ -29,8 +29,8 @@ sh = pytest.fixture(boxes.sh)
 
 @pytest.fixture
 def bench(sandbox: Bubblewrap) -> Iterator[Bench]:
-    with _bench(sandbox) as made:
-        yield made
+    with _bench(sandbox) as bench:
+        yield bench
 
 
 @contextmanager
@@ -134,14 +134,14 @@ def test_a_user_without_rights_can_have_boxes() -> None:
     if python is None:
         pytest.skip("this Python and Assay are in a folder that other users cannot get to")
     try:
-        said = subprocess.run(
+        done = subprocess.run(
             [*_as_stranger(), python, "-B", "-c", script, folder / "boxes"],
             env={"PYTHONPATH": python_path(), "PATH": os.environ["PATH"]}, cwd="/", capture_output=True, text=True, check=False,
         )  # fmt: skip
     finally:
         shutil.rmtree(folder)
-    assert said.returncode == 0, said.stderr
-    lines = said.stdout.splitlines()
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
     assert f"user {STRANGER}" in lines[0]
     assert [line for line in lines[1:] if not line.startswith("ok ")] == []
     assert len(lines) == 1 + len(CHECKS)
@@ -190,10 +190,10 @@ def test_every_process_is_under_the_kernels_limits_and_in_no_group(sandbox: Bubb
 
 @needs_root
 def test_every_box_has_a_user_of_its_own(sandbox: Bubblewrap, sh: Shell) -> None:
-    with sandbox.open(sandbox.image(), LIMITS) as one, sandbox.open(sandbox.image(), LIMITS) as other:
-        for box in (one, other):
+    with sandbox.open(sandbox.image(), LIMITS) as first, sandbox.open(sandbox.image(), LIMITS) as other:
+        for box in (first, other):
             sh(box, "touch file")
-        users = {os.stat(box.root.path / "app/file").st_uid for box in (one, other)}
+        users = {os.stat(box.root.path / "app/file").st_uid for box in (first, other)}
     assert len(users) == 2
     assert min(users) >= root.first_number()
 
@@ -203,7 +203,7 @@ def test_boxes_in_different_folders_have_different_users(sandbox: Bubblewrap) ->
     place = Path(f"/var/tmp/assay-test-{secrets.token_hex(8)}")
     try:
         with closing(Bubblewrap(folder=place)) as other, ExitStack() as stack:
-            boxes = [stack.enter_context(one.open(one.image(), LIMITS)) for one in (sandbox, other)]
+            boxes = [stack.enter_context(opener.open(opener.image(), LIMITS)) for opener in (sandbox, other)]
             assert len({os.stat(box.root.path).st_uid for box in boxes}) == 2
     finally:
         tree.remove(place)
@@ -257,9 +257,9 @@ def test_a_box_survives_what_a_command_did_to_it(sandbox: Bubblewrap, sh: Shell)
 def test_a_work_directory_that_is_gone_is_the_commands_fault(sandbox: Bubblewrap, sh: Shell) -> None:
     with sandbox.open(sandbox.image(), LIMITS) as box:
         sh(box, "cd /; rmdir /app")
-        said = sh(box, "echo ran")
-        assert (said.ran.exit_code, said.out) == (126, "")
-        assert "/app" in said.err
+        output = sh(box, "echo ran")
+        assert (output.ran.exit_code, output.out) == (126, "")
+        assert "/app" in output.err
         for broken in (
             "ln -s /app /app",
             "ln -s /etc/passwd /app",
@@ -303,11 +303,11 @@ def test_system_calls_that_lead_out_are_not_there(sandbox: Bubblewrap, sh: Shell
 
 @pytest.mark.full
 def test_many_threads_share_one_sandbox(sandbox: Bubblewrap, tmp_path: Path) -> None:
-    def one(number: int) -> str:
+    def echoed(number: int) -> str:
         folder = tmp_path / str(number)
         folder.mkdir()
         with sandbox.open(sandbox.image(), LIMITS) as box:
             return Shell(folder)(box, f"echo {number} > file; cat file").out
 
     with ThreadPoolExecutor(6) as pool:
-        assert list(pool.map(one, range(18))) == [f"{number}\n" for number in range(18)]
+        assert list(pool.map(echoed, range(18))) == [f"{number}\n" for number in range(18)]

@@ -27,13 +27,13 @@ sh = pytest.fixture(boxes.sh)
 @pytest.fixture
 def own(scratch: Path) -> Iterator[Bubblewrap]:
     """A sandbox that no other test has used."""
-    with closing(Bubblewrap(folder=scratch, reuse=True)) as made:
-        yield made
+    with closing(Bubblewrap(folder=scratch, reuse=True)) as sandbox:
+        yield sandbox
 
 
 def _whole(box: BubbleBox) -> dict[str, tuple[object, ...]]:
     """All that can be seen of a box's files, but inode numbers and times of change; times, owner and generation last."""
-    found: dict[str, tuple[object, ...]] = {}
+    entries: dict[str, tuple[object, ...]] = {}
     for entry in tree.walk(box.root.path):
         place = box.root.path / entry.path
         info = os.lstat(place)
@@ -43,21 +43,21 @@ def _whole(box: BubbleBox) -> dict[str, tuple[object, ...]]:
         if entry.path.split("/")[0] == "app":  # which may be new
             generation = b""
         seen = info.st_mode, info.st_size, info.st_nlink, held, more, flags
-        found[entry.path] = (*seen, info.st_mtime_ns, info.st_uid, info.st_gid, generation)
-    return found
+        entries[entry.path] = (*seen, info.st_mtime_ns, info.st_uid, info.st_gid, generation)
+    return entries
 
 
 def _flags(place: Path) -> tuple[bytes, bytes]:
     """FS_IOC_GETFLAGS and FS_IOC_GETVERSION, where the file system has them."""
     number = os.open(place, os.O_RDONLY)
     try:
-        found = []
+        values = []
         for call in (0x80086601, 0x80087601):
             held = bytearray(8)
             with suppress(OSError):
                 fcntl.ioctl(number, call, held)
-            found.append(bytes(held))
-        return found[0], found[1]
+            values.append(bytes(held))
+        return values[0], values[1]
     finally:
         os.close(number)
 
@@ -133,11 +133,11 @@ def test_a_box_cannot_set_the_generation_of_a_file(own: Bubblewrap, sh: Shell) -
     if own._tools.filter is None:
         pytest.skip("system calls are not filtered on this processor")
     with own.open(own.image(), LIMITS) as box:
-        said = sh(box, SET_GENERATION + "\n", shell="/usr/bin/python3")
-        assert said.out == ""
+        output = sh(box, SET_GENERATION + "\n", shell="/usr/bin/python3")
+        assert output.out == ""
         (box.root.path / "app" / "set.py").write_text(SET_GENERATION)
-        said = sh(box, "python3 set.py /srv /etc/hosts /app")
-        assert set(said.out.split()) == {str(errno.ENOTTY)}, said
+        output = sh(box, "python3 set.py /srv /etc/hosts /app")
+        assert set(output.out.split()) == {str(errno.ENOTTY)}, output
 
 
 def test_a_folder_whose_generation_was_set_is_not_used_again(own: Bubblewrap, sh: Shell) -> None:
@@ -145,8 +145,8 @@ def test_a_folder_whose_generation_was_set_is_not_used_again(own: Bubblewrap, sh
     with own.open(own.image(), LIMITS) as first:
         folder = first.root.path
         (folder / "app" / "set.py").write_text(SET_GENERATION)
-        said = sh(first, "python3 set.py /srv")
-    if "set" not in said.out:
+        output = sh(first, "python3 set.py /srv")
+    if "set" not in output.out:
         pytest.skip("the file system that boxes are on has no such thing")
     with own.open(own.image(), LIMITS) as second:
         assert second.root.path != folder
@@ -154,10 +154,10 @@ def test_a_folder_whose_generation_was_set_is_not_used_again(own: Bubblewrap, sh
 
 @pytest.mark.parametrize("reuse", [False, True])
 def test_boxes_are_new_unless_somebody_asks_for_used_ones(scratch: Path, reuse: bool) -> None:
-    with closing(Bubblewrap(folder=scratch, reuse=reuse)) as made:
-        with made.open(made.image(), LIMITS) as first:
+    with closing(Bubblewrap(folder=scratch, reuse=reuse)) as sandbox:
+        with sandbox.open(sandbox.image(), LIMITS) as first:
             folder = first.root.path
-        with made.open(made.image(), LIMITS) as second:
+        with sandbox.open(sandbox.image(), LIMITS) as second:
             assert (second.root.path == folder) is reuse
         assert not list(folder.parents[1].glob("box-*/root")) or reuse
 
@@ -224,8 +224,8 @@ def test_whatever_an_owner_sets_the_next_box_does_not_see(own: Bubblewrap, sh: S
 def test_everything_is_as_it_was(own: Bubblewrap, sh: Shell, change: str) -> None:
     with own.open(own.image(), LIMITS) as first:
         before, folder = _whole(first), first.root.path
-        said = sh(first, change, shell="/usr/bin/bash")
-        assert said.ran.exit_code == 0, said
+        output = sh(first, change, shell="/usr/bin/bash")
+        assert output.ran.exit_code == 0, output
     with own.open(own.image(), LIMITS) as second:
         if change not in EITHER.values():
             assert (second.root.path == folder) is (change in ADDED.values())
@@ -243,10 +243,10 @@ def test_everything_is_as_it_was(own: Bubblewrap, sh: Shell, change: str) -> Non
 def test_what_is_set_of_an_entry_does_not_stay(own: Bubblewrap, sh: Shell, change: str) -> None:
     with own.open(own.image(), LIMITS) as first:
         before, folder = _whole(first), first.root.path
-        said = sh(first, f"import fcntl, os, struct\n{change}", shell="/usr/bin/python3")
-    if "Operation not supported" in said.err or "Inappropriate ioctl" in said.err:
+        output = sh(first, f"import fcntl, os, struct\n{change}", shell="/usr/bin/python3")
+    if "Operation not supported" in output.err or "Inappropriate ioctl" in output.err:
         pytest.skip("the file system that boxes are on has no such thing")
-    assert said.ran.exit_code == 0, said
+    assert output.ran.exit_code == 0, output
     with own.open(own.image(), LIMITS) as second:
         assert second.root.path != folder
         assert _anew(_whole(second)) == _anew(before)
@@ -275,8 +275,8 @@ def _in_memory(kind: str) -> Iterator[Bubblewrap]:
         folder.rmdir()
         pytest.skip("nothing can be mounted here")
     try:
-        with closing(Bubblewrap(folder=folder / "boxes", spare=0, reuse=True)) as made:
-            yield made
+        with closing(Bubblewrap(folder=folder / "boxes", spare=0, reuse=True)) as sandbox:
+            yield sandbox
     finally:
         subprocess.run(["umount", "--lazy", folder], check=True)
         folder.rmdir()
@@ -352,25 +352,25 @@ def test_only_for_the_same_image(own: Bubblewrap, sh: Shell, tmp_path: Path) -> 
 
 
 def test_trouble_ends_a_folder(own: Bubblewrap) -> None:
-    found: list[Path] = []
+    places: list[Path] = []
 
     def broken() -> None:
         with own.open(own.image(), LIMITS) as first:
-            found.append(first.root.path)
+            places.append(first.root.path)
             raise InfrastructureError("anything")
 
     with pytest.raises(InfrastructureError):
         broken()
     with own.open(own.image(), LIMITS) as second:
-        assert second.root.path not in found
+        assert second.root.path not in places
 
 
 def test_boxes_at_the_same_time_have_folders_and_users_of_their_own(own: Bubblewrap) -> None:
     for _ in range(2):
-        with own.open(own.image(), LIMITS) as one, own.open(own.image(), LIMITS) as two:
-            assert one.root.path != two.root.path
+        with own.open(own.image(), LIMITS) as first, own.open(own.image(), LIMITS) as two:
+            assert first.root.path != two.root.path
             if os.geteuid() == 0:
-                assert os.stat(one.root.path).st_uid != os.stat(two.root.path).st_uid
+                assert os.stat(first.root.path).st_uid != os.stat(two.root.path).st_uid
 
 
 def test_no_more_than_a_few_are_kept(own: Bubblewrap) -> None:

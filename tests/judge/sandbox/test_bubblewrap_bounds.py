@@ -98,19 +98,19 @@ time.sleep(290)""",
 def test_what_waits_in_sockets_is_memory(either: Bubblewrap, sh: Shell, kind: str) -> None:
     limits = replace(LIMITS, memory=64 * MIB)
     with either.open(either.image(), LIMITS) as box:
-        said = sh(box, SOCKETS[kind], shell="/usr/bin/python3", limits=limits)
+        output = sh(box, SOCKETS[kind], shell="/usr/bin/python3", limits=limits)
         if kind == "netlink" and either._tools.filter is not None:
-            assert "Protocol not supported" in said.err
+            assert "Protocol not supported" in output.err
         else:
-            assert said.ran.stopped == "memory", said
+            assert output.ran.stopped == "memory", output
 
 
 def test_netlink_counts_where_no_filter_refuses_it(scratch: Path, sh: Shell) -> None:
-    with closing(Bubblewrap(folder=scratch)) as made:
-        made._tools = replace(made._tools, filter=None)
-        with made.open(made.image(), LIMITS) as box:
-            said = sh(box, SOCKETS["netlink"], shell="/usr/bin/python3", limits=replace(LIMITS, memory=64 * MIB))
-    assert said.ran.stopped == "memory", said
+    with closing(Bubblewrap(folder=scratch)) as sandbox:
+        sandbox._tools = replace(sandbox._tools, filter=None)
+        with sandbox.open(sandbox.image(), LIMITS) as box:
+            output = sh(box, SOCKETS["netlink"], shell="/usr/bin/python3", limits=replace(LIMITS, memory=64 * MIB))
+    assert output.ran.stopped == "memory", output
 
 
 def test_a_few_sockets_within_the_bound_are_fine(either: Bubblewrap, sh: Shell) -> None:

@@ -54,8 +54,8 @@ def test_a_dockerfile_is_built_and_kept(sandbox: Bubblewrap, sh: Shell, tmp_path
     image = sandbox.image(environment, any_base=True)
     assert (image.workdir, image.env) == ("/work/here", {"GREETING": "hello world"})
     with sandbox.open(image, LIMITS) as box:
-        said = sh(box, "pwd; cat greeting who data/link /srv/x/link; /bin-of-ours/one.sh; echo $GREETING; stat -c %a data")
-        assert said.out == "/work/here\nhello world\n1000\none\nhello world\nran\nhello world\n700\n", said.err
+        output = sh(box, "pwd; cat greeting who data/link /srv/x/link; /bin-of-ours/one.sh; echo $GREETING; stat -c %a data")
+        assert output.out == "/work/here\nhello world\n1000\none\nhello world\nran\nhello world\n700\n", output.err
         sh(box, "echo changed > greeting")
     with sandbox.open(image, LIMITS) as box:
         assert sh(box, "cat greeting").out == "hello world\n"
@@ -72,15 +72,15 @@ def test_a_dockerfile_is_built_and_kept(sandbox: Bubblewrap, sh: Shell, tmp_path
 def test_an_image_that_nobody_asks_for_is_cleared(own: Path, tmp_path: Path) -> None:
     environment = _context(tmp_path, "FROM debian:12\nWORKDIR /app\nRUN echo old > old\n")
     with closing(Bubblewrap(folder=own)) as user, closing(Bubblewrap(folder=own)) as other:
-        made = user.image(environment, any_base=True)
-        assert isinstance(made, Rooted)
-        assert made.tree is not None
-        place = made.tree.parent
+        image = user.image(environment, any_base=True)
+        assert isinstance(image, Rooted)
+        assert image.tree is not None
+        place = image.tree.parent
         long_ago = time.time() - KEPT - 60
         os.utime(place, (long_ago, long_ago))
         other.images.sweep()
         assert place.is_dir(), "somebody may be using it"
-        assert user.image(environment, any_base=True) == made
+        assert user.image(environment, any_base=True) == image
         user.images.close()
         other.images.sweep()
         assert place.is_dir(), "it was asked for just now"
@@ -89,7 +89,7 @@ def test_an_image_that_nobody_asks_for_is_cleared(own: Path, tmp_path: Path) -> 
         assert not place.exists()
         assert not place.with_name(f"{place.name}.lock").exists()
         assert other.images.sweep() == 0
-        assert other.image(environment, any_base=True).digest == made.digest
+        assert other.image(environment, any_base=True).digest == image.digest
 
 
 def test_a_dockerfile_that_fails_is_trouble_with_its_line(sandbox: Bubblewrap, tmp_path: Path) -> None:
@@ -123,20 +123,22 @@ def test_an_image_that_is_not_there_is_refused_by_name(sandbox: Bubblewrap, tmp_
 def test_a_root_file_system_of_ones_own(scratch: Path, sh: Shell, tmp_path: Path) -> None:
     top = scratch / "root-file-system"
     small_root(top)
-    with closing(Bubblewrap(folder=scratch, bases={"mine": top})) as made:
-        image = made.image(name="mine")
+    with closing(Bubblewrap(folder=scratch, bases={"mine": top})) as sandbox:
+        image = sandbox.image(name="mine")
         assert image.digest == tree.digest(top)
-        with made.open(image, LIMITS) as box:
-            said = sh(
+        with sandbox.open(image, LIMITS) as box:
+            output = sh(
                 box,
                 "while read x; do echo $x; done < /etc/mine; echo x > /etc/mine; echo x > /usr/x; echo /usr/*; pwd",
                 shell="sh",
             )
-            assert said.out == "mine\n/usr/bin /usr/lib /usr/lib64\n/app\n" or said.out.startswith("mine\n/usr/bin"), said.err
-            assert "x" not in said.out.split("\n")[1].split("/")
+            assert output.out == "mine\n/usr/bin /usr/lib /usr/lib64\n/app\n" or output.out.startswith("mine\n/usr/bin"), (
+                output.err
+            )
+            assert "x" not in output.out.split("\n")[1].split("/")
         assert (top / "etc" / "mine").read_text() == "mine\n"
         environment = _context(tmp_path, "FROM mine\nRUN echo built > /built; read x < /etc/mine; echo $x >> /built\n")
-        with made.open(made.image(environment), LIMITS) as box:
+        with sandbox.open(sandbox.image(environment), LIMITS) as box:
             assert sh(box, "while read x; do echo $x; done < /built", shell="sh").out == "built\nmine\n"
     with pytest.raises(InfrastructureError, match="not a root file system"):
         root.of_folder(tmp_path)
@@ -158,9 +160,9 @@ def test_an_image_that_is_too_large_for_a_frozen_copy_is_nobodys_fault(
     (tmp_path / "usr").mkdir()
     (tmp_path / "large").write_bytes(os.urandom(6000))
     with (
-        closing(Bubblewrap(folder=scratch)) as made,
-        made.open(root.of_folder(tmp_path), replace(LIMITS, disk=1000)) as box,
+        closing(Bubblewrap(folder=scratch)) as sandbox,
+        sandbox.open(root.of_folder(tmp_path), replace(LIMITS, disk=1000)) as box,
         pytest.raises(InfrastructureError, match="the image is too large"),
-        made.freeze(box),
+        sandbox.freeze(box),
     ):
         pass

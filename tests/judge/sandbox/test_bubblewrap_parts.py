@@ -50,8 +50,8 @@ def test_much_goes_through_a_door_at_once(sandbox: Bubblewrap, sh: Shell, scratc
         listener.listen(20)
         for _ in range(8):
             threading.Thread(target=_echo, args=(listener,), daemon=True).start()
-        said = sh(box, f"/usr/bin/python3 - <<'E'\n{script}E", door=place)
-    assert said.out == "True\n" * 8, said.err
+        output = sh(box, f"/usr/bin/python3 - <<'E'\n{script}E", door=place)
+    assert output.out == "True\n" * 8, output.err
 
 
 def _echo(listener: socket.socket) -> None:
@@ -63,8 +63,8 @@ def _echo(listener: socket.socket) -> None:
 
 def test_a_door_to_nobody_answers_nothing(sandbox: Bubblewrap, sh: Shell, tmp_path: Path) -> None:
     with sandbox.open(sandbox.image(), LIMITS) as box:
-        said = sh(box, "exec 3<>/dev/tcp/127.0.0.1/8080; read x <&3 || echo end", door=tmp_path / "nobody")
-    assert said.out == "end\n"
+        output = sh(box, "exec 3<>/dev/tcp/127.0.0.1/8080; read x <&3 || echo end", door=tmp_path / "nobody")
+    assert output.out == "end\n"
 
 
 # Parts.
@@ -166,9 +166,9 @@ def test_an_output_file_is_not_written_through_a_link(tmp_path: Path) -> None:
 
 
 def test_the_command_line_has_no_way_around(sandbox: Bubblewrap, tmp_path: Path) -> None:
-    made = Root(tmp_path / "root", root.of_host(), Owner(os.geteuid(), os.getegid(), False))
+    box_root = Root(tmp_path / "root", root.of_host(), Owner(os.geteuid(), os.getegid(), False))
     line = launch.command_line(
-        launch.Bwrap("bwrap", "sh", "chroot", (0, 8, 0)), made, ["--share-net", "x"], limits=LIMITS,
+        launch.Bwrap("bwrap", "sh", "chroot", (0, 8, 0)), box_root, ["--share-net", "x"], limits=LIMITS,
         env={"A": "--share-net"}, cwd="/app", status=3, gate=4, seccomp=5,
     )  # fmt: skip
     ours, command = line[: line.index("--")], line[line.index("--") + 1 :]

@@ -40,9 +40,9 @@ sh = pytest.fixture(boxes.sh)
 def test_without_bubblewrap(tmp_path: Path, scratch: Path) -> None:
     with pytest.raises(InfrastructureError, match="apt install bubblewrap"):
         Bubblewrap(folder=scratch, bwrap=str(tmp_path / "none"))
-    for said, expected in (("bubblewrap 0.3.1", "too old"), ("nothing", "too old")):
+    for version, expected in (("bubblewrap 0.3.1", "too old"), ("nothing", "too old")):
         with pytest.raises(InfrastructureError, match=expected):
-            Bubblewrap(folder=scratch, bwrap=_program(tmp_path, f"echo {said}"))
+            Bubblewrap(folder=scratch, bwrap=_program(tmp_path, f"echo {version}"))
 
 
 def test_a_bubblewrap_that_fails_is_trouble(scratch: Path, sh: Shell) -> None:
@@ -99,8 +99,8 @@ def test_a_box_killed_from_outside_is_trouble(sandbox: Bubblewrap, tmp_path: Pat
     assert alive(token) == []
 
 
-@pytest.mark.parametrize("told", [1, 5, 1000, 1 << 31, (1 << 32) - 5, 1 << 32, (1 << 33) + 1, (1 << 64) - 2])
-def test_no_command_can_make_trouble_of_its_end(sandbox: Bubblewrap, sh: Shell, told: int) -> None:
+@pytest.mark.parametrize("status", [1, 5, 1000, 1 << 31, (1 << 32) - 5, 1 << 32, (1 << 33) + 1, (1 << 64) - 2])
+def test_no_command_can_make_trouble_of_its_end(sandbox: Bubblewrap, sh: Shell, status: int) -> None:
     """Where the kernel lets it, it writes what bubblewrap is to report into the pipe between bubblewrap's two processes."""
     script = textwrap.dedent(f"""
         import ctypes, os, sys
@@ -108,7 +108,7 @@ def test_no_command_can_make_trouble_of_its_end(sandbox: Bubblewrap, sh: Shell, 
         first = os.pidfd_open(1)
         for name in os.listdir("/proc/1/fd"):
             if "eventfd" in os.readlink("/proc/1/fd/" + name):
-                os.write(call(438, first, int(name), 0), ({told}).to_bytes(8, sys.byteorder))
+                os.write(call(438, first, int(name), 0), ({status}).to_bytes(8, sys.byteorder))
                 while True: os.sched_yield()
     """)
     with sandbox.open(sandbox.image(), LIMITS) as box:
@@ -300,13 +300,13 @@ def test_groups_that_an_interruption_left_are_removed_with_the_sandbox(scratch: 
 
 
 def test_a_closed_box_leaves_nothing(scratch: Path, sh: Shell) -> None:
-    made = Bubblewrap(folder=scratch)
-    with made.open(made.image(), LIMITS) as box:
+    sandbox = Bubblewrap(folder=scratch)
+    with sandbox.open(sandbox.image(), LIMITS) as box:
         sh(box, "mkdir -p a/b; chmod 0 a; echo x > /var/x; truncate -s 1G /var/y; (setsid sleep 290 &)")
         folder, run = box.root.path.parents[:2]
     assert not (folder / "root/app/a").exists()
     assert not list((folder / "root/var").glob("[xy]"))
-    made.close()
+    sandbox.close()
     assert not run.exists()
     assert not [group for group in _groups() if f"-{os.getpid()}-" in group and not group.endswith("-999999")]
 
@@ -326,24 +326,24 @@ def test_boxes_are_removed_without_threads_that_python_would_wait_for(scratch: P
 
 
 def test_a_fork_has_a_folder_of_its_own(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Scratch(scratch)
-    with made.box() as box:
+    own = Scratch(scratch)
+    with own.box() as box:
         ours = box.parent
     with monkeypatch.context() as patch:
         patch.setattr(os, "getpid", lambda: 1)
-        with made.box() as box:
+        with own.box() as box:
             assert box.parent != ours
-        made.close()
+        own.close()
     assert ours.exists()
     tree.remove(ours)
 
 
 def test_a_run_that_is_collected_during_a_sweep_does_not_wait_for_it(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A garbage collection closes runs at any moment, also while this thread holds the lock of the folder."""
-    made, other = Scratch(scratch), Scratch(scratch)
-    with made.box() as box:
+    own, other = Scratch(scratch), Scratch(scratch)
+    with own.box() as box:
         ours = box.parent
-    dead, once = scratches._dead, [made]
+    dead, once = scratches._dead, [own]
 
     def collected(run: Path) -> bool:
         while once:

@@ -50,7 +50,7 @@ def context(folder: Path, dockerfile: str, **files: str) -> Path:
 
 
 def test_holds_what_any_sandbox_must(containers: Containers) -> None:
-    wrong = [(one.name, one.why) for one in check(containers) if not one.ok]
+    wrong = [(requirement.name, requirement.why) for requirement in check(containers) if not requirement.ok]
     assert wrong == []
 
 
@@ -65,14 +65,14 @@ def test_an_images_files_become_a_root_file_system_for_bubblewrap(
     [(label, owner)] = mine().items()  # other processes use the engine too
     assert not podman("container", "ls", "--all", "--quiet", "--filter", f"label={label}={owner}").strip()
     task = make_task(tmp_path / "t", base="", dockerfile=f"FROM {name}\nWORKDIR /app\n")
-    with closing(Bubblewrap(folder=scratch)) as made, made.open(image_of(made, task), LIMITS) as box:
-        said = sh(box, tmp_path, "git --version && python3 -c 'print(1)' && cat /etc/debian_version && touch /usr/x")
-    assert said.out.splitlines()[1:2] == ["1"], said.err
-    assert said.ran.exit_code == 1, "its /usr is read-only"
+    with closing(Bubblewrap(folder=scratch)) as sandbox, sandbox.open(image_of(sandbox, task), LIMITS) as box:
+        output = sh(box, tmp_path, "git --version && python3 -c 'print(1)' && cat /etc/debian_version && touch /usr/x")
+    assert output.out.splitlines()[1:2] == ["1"], output.err
+    assert output.ran.exit_code == 1, "its /usr is read-only"
     done = CliRunner().invoke(app, ["sandbox", "base", "add", "localhost/none:1", "--engine", url], prog_name="assay")
     assert done.exit_code == 1
     assert "there is no image localhost/none:1" in done.stderr
-    assert [one.name for one in images.added()] == [name]
+    assert [image.name for image in images.added()] == [name]
 
 
 def test_says_what_it_is(containers: Containers) -> None:
@@ -87,7 +87,7 @@ def test_nothing_is_left_of_a_closed_box(containers: Containers, tmp_path: Path)
 
 
 def test_boxes_of_several_threads_do_not_disturb_each_other(containers: Containers, tmp_path: Path) -> None:
-    image, said = containers.image(), {}
+    image, outputs = containers.image(), {}
 
     def work(number: int) -> None:
         folder = tmp_path / str(number)
@@ -95,14 +95,14 @@ def test_boxes_of_several_threads_do_not_disturb_each_other(containers: Containe
         with containers.open(image, LIMITS) as box:
             for _ in range(3):
                 sh(box, folder, f"echo {number} >> /tmp/all")
-            said[number] = sh(box, folder, "cat /tmp/all").out
+            outputs[number] = sh(box, folder, "cat /tmp/all").out
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert said == {number: f"{number}\n" * 3 for number in range(3)}
+    assert outputs == {number: f"{number}\n" * 3 for number in range(3)}
 
 
 def test_builds_a_dockerfile_and_pins_the_image(containers: Containers, tmp_path: Path) -> None:
@@ -131,9 +131,9 @@ def test_a_link_in_the_context_is_not_followed(containers: Containers, tmp_path:
     folder = context(tmp_path / "environment", "FROM localhost/assay-base:12\nCOPY . /work\n", a=own)
     (folder / "link").symlink_to(tmp_path / "secret")
     with containers.open(containers.image(folder), LIMITS) as box:
-        said = sh(box, tmp_path, "cat /work/link")
-    assert own not in said.out
-    assert said.ran.exit_code == 1
+        output = sh(box, tmp_path, "cat /work/link")
+    assert own not in output.out
+    assert output.ran.exit_code == 1
 
 
 def test_a_build_that_fails_says_why(containers: Containers, tmp_path: Path) -> None:
@@ -338,9 +338,9 @@ def test_the_engine_and_its_runtime_are_chosen_on_the_command_line(tmp_path: Pat
         assert refused.exit_code == 2, refused.output
         assert "--runtime: Podman" in refused.stderr
         assert not (folder / "trials").exists()
-        said = runner.invoke(app, ["run", str(folder), "--validator", "val-1", *judge, url, "--runtime", "runc"])
-    assert said.exit_code == 0, said.output
-    assert "1 trial judged (1 pass)." in said.stdout
+        done = runner.invoke(app, ["run", str(folder), "--validator", "val-1", *judge, url, "--runtime", "runc"])
+    assert done.exit_code == 0, done.output
+    assert "1 trial judged (1 pass)." in done.stdout
 
 
 def test_only_a_local_socket_is_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:

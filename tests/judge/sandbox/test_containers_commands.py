@@ -20,11 +20,11 @@ BIG = 30_000_000
 
 
 def test_says_how_a_command_ended_and_what_it_used(bench: ContainerBench) -> None:
-    said = bench.python("import sys; x = bytearray(30_000_000); sum(range(10**6)); sys.exit(9)")
-    assert (said.ran.exit_code, said.ran.stopped) == (9, None)
-    assert said.ran.cpu_seconds > 0
-    assert said.ran.wall_seconds > 0
-    assert said.ran.peak_memory > 30_000_000
+    output = bench.python("import sys; x = bytearray(30_000_000); sum(range(10**6)); sys.exit(9)")
+    assert (output.ran.exit_code, output.ran.stopped) == (9, None)
+    assert output.ran.cpu_seconds > 0
+    assert output.ran.wall_seconds > 0
+    assert output.ran.peak_memory > 30_000_000
 
 
 def test_a_later_command_is_not_charged_for_an_earlier_one(bench: ContainerBench) -> None:
@@ -48,9 +48,9 @@ def test_a_command_that_cannot_be_started_has_failed(bench: ContainerBench, comm
 
 def test_without_its_folder_a_command_has_failed(bench: ContainerBench) -> None:
     assert bench.sh("rm -rf /app").ran.exit_code == 0
-    said = bench.sh("true")
-    assert said.ran.exit_code == 126
-    assert "/app" in said.err
+    output = bench.sh("true")
+    assert output.ran.exit_code == 126
+    assert "/app" in output.err
     bench.box.fresh("/app")
     assert bench.sh("pwd").out == "/app\n"
 
@@ -64,17 +64,17 @@ def test_input_of_any_size_is_read_or_not(bench: ContainerBench) -> None:
 
 def test_quick_output_is_all_there(bench: ContainerBench) -> None:
     for number in range(10):
-        said = bench.sh(f"echo out {number}; echo err {number} >&2")
-        assert (said.out, said.err) == (f"out {number}\n", f"err {number}\n")
+        output = bench.sh(f"echo out {number}; echo err {number} >&2")
+        assert (output.out, output.err) == (f"out {number}\n", f"err {number}\n")
 
 
 def test_output_is_kept_up_to_its_bound(bench: ContainerBench) -> None:
-    said = bench.sh(f"yes | head -c 3000000; {LONG}", output=1000)
-    assert said.ran.stopped == "output"
-    assert len(said.out) + len(said.err) == 1000
-    assert said.ran.output_dropped > 0
-    said = bench.sh("yes | head -c 1001", output=1000)
-    assert (said.ran.stopped, said.ran.output_dropped, len(said.out)) == ("output", 1, 1000)
+    output = bench.sh(f"yes | head -c 3000000; {LONG}", output=1000)
+    assert output.ran.stopped == "output"
+    assert len(output.out) + len(output.err) == 1000
+    assert output.ran.output_dropped > 0
+    output = bench.sh("yes | head -c 1001", output=1000)
+    assert (output.ran.stopped, output.ran.output_dropped, len(output.out)) == ("output", 1, 1000)
     assert bench.sh("yes | head -c 1000", output=1000).ran.stopped is None
 
 
@@ -83,8 +83,8 @@ def test_closing_its_output_does_not_end_a_command(bench: ContainerBench) -> Non
 
 
 def test_who_keeps_the_output_open_does_not_keep_a_command_alive(bench: ContainerBench) -> None:
-    said = bench.sh(f"(trap '' HUP TERM; {LONG}) & echo before; exit 6")
-    assert (said.ran.exit_code, said.out) == (6, "before\n")
+    output = bench.sh(f"(trap '' HUP TERM; {LONG}) & echo before; exit 6")
+    assert (output.ran.exit_code, output.out) == (6, "before\n")
 
 
 def test_the_bound_on_time_holds(bench: ContainerBench) -> None:
@@ -112,8 +112,8 @@ def test_the_bound_on_what_is_written_holds(bench: ContainerBench, what: str, sc
 def test_what_was_put_in_does_not_count_as_written(bench: ContainerBench, tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(bytes(BIG))
     bench.box.put(tmp_path / "large", "/srv/large")
-    said = bench.sh("wc -c < /srv/large; echo x > /srv/small; sleep 1")
-    assert (said.ran.stopped, said.out.strip()) == (None, str(BIG))
+    output = bench.sh("wc -c < /srv/large; echo x > /srv/small; sleep 1")
+    assert (output.ran.stopped, output.out.strip()) == (None, str(BIG))
 
 
 def test_what_was_written_at_the_last_moment_counts(bench: ContainerBench) -> None:
@@ -136,8 +136,8 @@ def test_a_bomb_meets_its_bound(bench: ContainerBench, what: str, script: str, b
         # Those file systems have bounds of their own, smaller than the box's: either is fine, if the box lives on.
         assert bench.python(script).ran.exit_code != 0
     else:
-        said = sh(bench.box, bench.folder, f"cat > /tmp/bomb.py; python3 /tmp/bomb.py; {LONG}", stdin=script.encode())
-        assert said.ran.stopped in bounds
+        output = sh(bench.box, bench.folder, f"cat > /tmp/bomb.py; python3 /tmp/bomb.py; {LONG}", stdin=script.encode())
+        assert output.ran.stopped in bounds
     assert bench.sh("echo well").out == "well\n"
 
 
@@ -183,8 +183,8 @@ def test_an_agent_cannot_replace_what_clears_up(bench: ContainerBench) -> None:
 
 
 def test_signals_do_not_reach_the_first_process(bench: ContainerBench) -> None:
-    said = bench.sh("kill -STOP 1; kill -KILL 1; kill -TERM 1; kill -SEGV 1; sleep 1; echo alive")
-    assert said.out == "alive\n"
+    output = bench.sh("kill -STOP 1; kill -KILL 1; kill -TERM 1; kill -SEGV 1; sleep 1; echo alive")
+    assert output.out == "alive\n"
     # The one that it waits for makes it do what it is there for: the agent has killed itself.
     assert bench.sh(f"kill -USR1 1; {LONG}").ran.exit_code == 137
     assert bench.sh(f"kill -USR1 1; {LONG}").ran.exit_code == 137
@@ -227,9 +227,9 @@ def test_without_a_look_at_the_host_the_engine_says_what_is_used(
     monkeypatch.setattr(container, "groups_of", lambda pid, name: None)
     monkeypatch.setattr(container, "disk", lambda client, about: _EngineUsage(client, about["Id"]))
     with containers.open(containers.image(), LIMITS) as box:
-        said = sh(box, tmp_path, "echo hello; exit 3")
-        assert (said.out, said.ran.exit_code) == ("hello\n", 3)
-        assert said.ran.cpu_seconds >= 0
+        output = sh(box, tmp_path, "echo hello; exit 3")
+        assert (output.out, output.ran.exit_code) == ("hello\n", 3)
+        assert output.ran.cpu_seconds >= 0
         assert sh(box, tmp_path, f"head -c {BIG} /dev/zero > /srv/file; {LONG}").ran.stopped == "disk"
         assert sh(box, tmp_path, f"for i in $(seq 80); do {LONG} & done; wait").ran.stopped in {"processes", None}
         assert sh(box, tmp_path, "echo well").out == "well\n"

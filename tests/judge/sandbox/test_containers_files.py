@@ -158,8 +158,8 @@ def test_a_way_that_is_no_folder_becomes_one(bench: ContainerBench, given_tree: 
     assert not bench.box.take("/srv/logs/verifier", bench.folder / "none", most_bytes=1000, most_files=10)
     bench.box.fresh("/srv/logs/verifier")
     bench.box.put(given_tree, "/srv/logs/agent/tree")
-    said = bench.sh("stat -c %F /srv/logs /srv/logs/verifier /srv/logs/agent/tree; ls -A /srv/elsewhere 2>/dev/null")
-    assert said.out == "directory\n" * 3
+    output = bench.sh("stat -c %F /srv/logs /srv/logs/verifier /srv/logs/agent/tree; ls -A /srv/elsewhere 2>/dev/null")
+    assert output.out == "directory\n" * 3
 
 
 def test_the_systems_own_links_stay(bench: ContainerBench, given_tree: Path) -> None:
@@ -177,8 +177,8 @@ def test_only_plain_things_come_out(bench: ContainerBench) -> None:
     assert bench.sh(script).ran.exit_code == 0
     target = bench.folder / "work"
     assert bench.box.take("/srv/work", target, most_bytes=1000, most_files=100)
-    found = {str(path.relative_to(target)) for path in target.rglob("*")}
-    assert found == {"file", "hard", "inner", "absolute", "folder", "folder/back"}
+    paths = {str(path.relative_to(target)) for path in target.rglob("*")}
+    assert paths == {"file", "hard", "inner", "absolute", "folder", "folder/back"}
     assert (target / "hard").read_text() == "data\n"
     assert (target / "hard").samefile(target / "file")
 

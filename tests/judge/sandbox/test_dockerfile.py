@@ -21,13 +21,13 @@ def steps(body: str) -> tuple[dockerfile.Step, ...]:
 
 
 def command(body: str) -> tuple[str, ...]:
-    found = steps(body)[-1]
-    assert isinstance(found, Run)
-    return found.command
+    step = steps(body)[-1]
+    assert isinstance(step, Run)
+    return step.command
 
 
 def test_a_whole_file() -> None:
-    made = dockerfile.plan(
+    plan = dockerfile.plan(
         """# syntax=docker/dockerfile:1
 ARG TAG=12
 FROM localhost/base:${TAG} AS only
@@ -45,9 +45,9 @@ CMD ["bash"]
 """
     )
     env = {"PATH": PATH, "LANG": "C.UTF-8", "APP": "/app"}
-    assert (made.base, made.workdir, made.refused) == ("localhost/base:12", "/app", ())
-    assert made.env == {"LANG": "C.UTF-8", "APP": "/app"}
-    assert made.steps == (
+    assert (plan.base, plan.workdir, plan.refused) == ("localhost/base:12", "/app", ())
+    assert plan.env == {"LANG": "C.UTF-8", "APP": "/app"}
+    assert plan.steps == (
         Workdir("/app", 7),
         Copy(("data/", "tool.sh"), "/app", True, 0o755, 8),
         Run(("/bin/sh", "-c", "sqlite3 shop.db < data.sql &&     rm data.sql"), env, "/app", 9),
@@ -82,8 +82,8 @@ def test_relative_workdirs_add_up() -> None:
 
 
 def test_variables_come_from_arg_and_env_and_env_wins() -> None:
-    made = dockerfile.plan("ARG A=early\nFROM x\nARG A\nARG B=$A-2\nENV C=${B}\nARG C=no\nENV D=1 E=$D\nRUN x\n")
-    last = made.steps[-1]
+    plan = dockerfile.plan("ARG A=early\nFROM x\nARG A\nARG B=$A-2\nENV C=${B}\nARG C=no\nENV D=1 E=$D\nRUN x\n")
+    last = plan.steps[-1]
     assert isinstance(last, Run)
     assert last.env == {"PATH": PATH, "A": "early", "B": "early-2", "C": "early-2", "D": "1", "E": ""}
 
@@ -163,11 +163,11 @@ def test_env_in_the_old_form_takes_the_rest_of_the_line() -> None:
     ],
 )
 def test_what_needs_a_container_engine_is_refused_by_name_and_line(body: str, what: str) -> None:
-    made = dockerfile.plan(f"FROM x\n\n{body}\nRUN after\n", "environment/Dockerfile")
-    assert [(one.what, one.line) for one in made.refused] == [(what, 3)]
-    assert isinstance(made.steps[-1], Run)
+    plan = dockerfile.plan(f"FROM x\n\n{body}\nRUN after\n", "environment/Dockerfile")
+    assert [(refusal.what, refusal.line) for refusal in plan.refused] == [(what, 3)]
+    assert isinstance(plan.steps[-1], Run)
     with pytest.raises(BadInput, match=r"environment/Dockerfile:3: .* cannot be done without a container engine; .*containers"):
-        made.checked()
+        plan.checked()
 
 
 def test_what_changes_nothing_is_passed_over() -> None:
@@ -217,7 +217,7 @@ def context(tmp_path: Path) -> Path:
 def placed(folder: Path, line: str) -> dict[str, Placed]:
     step = steps(f"WORKDIR /app\nCOPY {line}")[-1]
     assert isinstance(step, Copy)
-    return {one.inside: one for one in Context.open(folder).placed(step)}
+    return {entry.inside: entry for entry in Context.open(folder).placed(step)}
 
 
 @pytest.mark.parametrize(
@@ -240,10 +240,10 @@ def test_what_a_copy_takes_and_where_it_goes(context: Path, line: str, inside: s
 
 
 def test_the_whole_context_goes_with_its_modes(context: Path) -> None:
-    found = placed(context, ". .")
-    assert found["/app"] == Placed(".", "/app", "folder", 0o755)
-    assert found["/app/a.txt"] == Placed("a.txt", "/app/a.txt", "file", 0o640)
-    assert found["/app/data/link"].kind == "link"
+    entries = placed(context, ". .")
+    assert entries["/app"] == Placed(".", "/app", "folder", 0o755)
+    assert entries["/app/a.txt"] == Placed("a.txt", "/app/a.txt", "file", 0o640)
+    assert entries["/app/data/link"].kind == "link"
     assert placed(context, "--chmod=711 data /d")["/d/x.csv"].mode == 0o711
     assert placed(context, "a.txt /x")["/x"].loose
     assert not placed(context, "a.txt /x/")["/x/a.txt"].loose

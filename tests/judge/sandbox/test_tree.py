@@ -30,7 +30,7 @@ def of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def made(root: Path, files: dict[str, bytes]) -> Path:
+def make_tree(root: Path, files: dict[str, bytes]) -> Path:
     for name, data in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(data)
@@ -38,7 +38,7 @@ def made(root: Path, files: dict[str, bytes]) -> Path:
 
 
 def test_a_digest_is_the_hash_of_the_lines_that_the_module_describes(tmp_path: Path) -> None:
-    made(tmp_path / "t", {"b/x": b"one", "a b": b"", "b.c": b"two"})
+    make_tree(tmp_path / "t", {"b/x": b"one", "a b": b"", "b.c": b"two"})
     (tmp_path / "t" / "b" / "x").chmod(0o755)
     (tmp_path / "t" / "b.c").chmod(0o644)
     (tmp_path / "t" / "a b").chmod(0o600)
@@ -68,7 +68,7 @@ def test_a_digest_is_the_hash_of_the_lines_that_the_module_describes(tmp_path: P
     ],
 )
 def test_every_change_changes_the_digest(tmp_path: Path, change: object) -> None:
-    root = made(tmp_path / "t", {"a": b"1"})
+    root = make_tree(tmp_path / "t", {"a": b"1"})
     before = tree.digest(root)
     assert callable(change)
     change(root)
@@ -76,7 +76,7 @@ def test_every_change_changes_the_digest(tmp_path: Path, change: object) -> None
 
 
 def test_times_owners_and_other_permissions_do_not_change_the_digest(tmp_path: Path) -> None:
-    root = made(tmp_path / "t", {"a": b"1"})
+    root = make_tree(tmp_path / "t", {"a": b"1"})
     before = tree.digest(root)
     (root / "a").chmod(0o664)
     root.chmod(0o700)
@@ -112,11 +112,11 @@ blocks = st.sampled_from([b"", b"\0", b"a", bytes(BLOCK), b"x" * BLOCK, bytes(BL
 
 
 @given(st.lists(blocks, max_size=4), st.lists(blocks, max_size=4))
-def test_two_files_have_one_digest_only_if_they_are_equal(one: list[bytes], two: list[bytes]) -> None:
+def test_two_files_have_one_digest_only_if_they_are_equal(first: list[bytes], two: list[bytes]) -> None:
     with tempfile.TemporaryDirectory() as name:
-        made(Path(name), {"1": b"".join(one), "2": b"".join(two)})
+        make_tree(Path(name), {"1": b"".join(first), "2": b"".join(two)})
         same = tree.digest(Path(name, "1")) == tree.digest(Path(name, "2"))
-    assert same == (b"".join(one) == b"".join(two))
+    assert same == (b"".join(first) == b"".join(two))
 
 
 names = st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=8).filter(
@@ -154,7 +154,7 @@ def test_a_copy_is_equal_and_a_removal_complete(what: dict[str, object]) -> None
 
 
 def test_a_copy_keeps_permissions_and_times_but_no_set_uid(tmp_path: Path) -> None:
-    root = made(tmp_path / "t", {"d/x": b"1"})
+    root = make_tree(tmp_path / "t", {"d/x": b"1"})
     (root / "d" / "x").chmod(0o4751)
     (root / "d").chmod(0o2550)
     os.utime(root / "d" / "x", ns=(5, 1_500_000_000_123_456_789))
@@ -166,7 +166,7 @@ def test_a_copy_keeps_permissions_and_times_but_no_set_uid(tmp_path: Path) -> No
 
 
 def test_devices_sockets_fifos_and_leaving_links_are_left_behind(tmp_path: Path) -> None:
-    root = made(tmp_path / "t", {"d/x": b"1"})
+    root = make_tree(tmp_path / "t", {"d/x": b"1"})
     os.mkfifo(root / "fifo")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(os.path.relpath(root / "sock"))
@@ -188,7 +188,7 @@ def test_devices_sockets_fifos_and_leaving_links_are_left_behind(tmp_path: Path)
 
 @pytest.mark.parametrize("act", [tree.digest, lambda root, way: tree.copy(root, root.parent / "c", beneath=way)])
 def test_nothing_is_reached_through_a_link(tmp_path: Path, act: object) -> None:
-    made(tmp_path, {"secret/f/x": b"secret", "t/real/x": b"1"})
+    make_tree(tmp_path, {"secret/f/x": b"secret", "t/real/x": b"1"})
     (tmp_path / "t" / "way").symlink_to(tmp_path / "secret")
     assert callable(act)
     for way in ("way/f", "way/f/x", "real/x/y", "none", "none/x"):
@@ -198,7 +198,7 @@ def test_nothing_is_reached_through_a_link(tmp_path: Path, act: object) -> None:
 
 
 def test_a_top_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
-    made(tmp_path, {"secret/x": b"secret"})
+    make_tree(tmp_path, {"secret/x": b"secret"})
     (tmp_path / "app").symlink_to("secret")
     assert [entry.kind for entry in tree.walk(tmp_path / "app")] == ["link"]
     with pytest.raises(tree.NotPlain):
@@ -213,18 +213,18 @@ def test_a_path_beneath_cannot_go_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bounds", "said"),
+    ("bounds", "message"),
     [
         (tree.Bounds(bytes=1000, files=3), "more than 3 files"),
         (tree.Bounds(bytes=2, files=100), "more than 2 bytes"),
         (tree.Bounds(bytes=1000, files=100, depth=1), "more than 1 deep"),
     ],
 )
-def test_what_is_over_its_bounds_is_refused_and_leaves_nothing(tmp_path: Path, bounds: tree.Bounds, said: str) -> None:
-    root = made(tmp_path / "t", {"a/b": b"12", "c": b"3"})
-    with pytest.raises(tree.TooMuch, match=said):
+def test_what_is_over_its_bounds_is_refused_and_leaves_nothing(tmp_path: Path, bounds: tree.Bounds, message: str) -> None:
+    root = make_tree(tmp_path / "t", {"a/b": b"12", "c": b"3"})
+    with pytest.raises(tree.TooMuch, match=message):
         tree.copy(root, tmp_path / "c", bounds=bounds)
-    with pytest.raises(tree.TooMuch, match=said):
+    with pytest.raises(tree.TooMuch, match=message):
         tree.digest(root, bounds=bounds)
     assert sorted(os.listdir(tmp_path)) == ["t"]
     exact = tree.Bounds(bytes=3, files=4, depth=2)
@@ -232,7 +232,7 @@ def test_what_is_over_its_bounds_is_refused_and_leaves_nothing(tmp_path: Path, b
 
 
 def test_hard_links_stay_hard_links_and_are_copied_and_read_once(tmp_path: Path) -> None:
-    root = made(tmp_path / "t", {"a": b"12345", "deep/er/x": b"1"})
+    root = make_tree(tmp_path / "t", {"a": b"12345", "deep/er/x": b"1"})
     for name in ("b", "deep/c", "deep/er/d"):
         os.link(root / "a", root / name)
     os.symlink("a", root / "s")
@@ -246,7 +246,7 @@ def test_hard_links_stay_hard_links_and_are_copied_and_read_once(tmp_path: Path)
 
 
 def test_copies_into_one_folder_share_their_hard_links(tmp_path: Path) -> None:
-    root = made(tmp_path / "t", {"a/x": b"12345", "b/y": b"1"})
+    root = make_tree(tmp_path / "t", {"a/x": b"12345", "b/y": b"1"})
     os.link(root / "a" / "x", root / "b" / "x")
     (tmp_path / "c").mkdir()
     links = tree.Links(tmp_path / "c")
@@ -276,7 +276,7 @@ def test_hard_links_keep_their_file_at_the_end_of_a_path_that_is_too_long_for_th
 
 
 def test_a_file_that_can_have_no_more_names_is_copied_and_counts_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = made(tmp_path / "t", {"a": b"12345"})
+    root = make_tree(tmp_path / "t", {"a": b"12345"})
     os.link(root / "a", root / "b")
 
     def full(*_: object, **__: object) -> None:
@@ -302,7 +302,7 @@ def test_a_copy_takes_up_what_was_written_and_not_what_lies_between(tmp_path: Pa
 
 
 def test_a_digest_counts_every_name_unless_it_is_told_once(tmp_path: Path) -> None:
-    root = made(tmp_path / "t", {"a": bytes(3 * BLOCK)})
+    root = make_tree(tmp_path / "t", {"a": bytes(3 * BLOCK)})
     for name in "bcd":
         os.link(root / "a", root / name)
     assert tree.copy(root, tmp_path / "c", bounds=tree.Bounds(bytes=3 * BLOCK, files=100)).bytes == 3 * BLOCK
@@ -314,15 +314,15 @@ def test_a_digest_counts_every_name_unless_it_is_told_once(tmp_path: Path) -> No
 
 
 def test_an_existing_target_is_not_touched(tmp_path: Path) -> None:
-    root = made(tmp_path / "t", {"a": b"1"})
-    made(tmp_path / "c", {"mine": b"2"})
+    root = make_tree(tmp_path / "t", {"a": b"1"})
+    make_tree(tmp_path / "c", {"mine": b"2"})
     with pytest.raises(FileExistsError):
         tree.copy(root, tmp_path / "c")
     assert (tmp_path / "c" / "mine").read_bytes() == b"2"
 
 
 def test_peek_reads_plain_files_only(tmp_path: Path) -> None:
-    made(tmp_path, {"logs/reward.txt": b"1\n", "elsewhere": b"1"})
+    make_tree(tmp_path, {"logs/reward.txt": b"1\n", "elsewhere": b"1"})
     (tmp_path / "logs" / "link").symlink_to("reward.txt")
     os.mkfifo(tmp_path / "logs" / "fifo")
     assert tree.peek(tmp_path, "logs/reward.txt", most=2) == b"1\n"
@@ -336,7 +336,7 @@ def test_peek_reads_plain_files_only(tmp_path: Path) -> None:
 
 
 def test_measure_counts_a_file_with_several_names_once_and_holes_not_at_all(tmp_path: Path) -> None:
-    root = made(tmp_path / "t", {"a": os.urandom(100_000)})
+    root = make_tree(tmp_path / "t", {"a": os.urandom(100_000)})
     alone = tree.measure(root)
     os.link(root / "a", root / "b")
     with (root / "hole").open("wb") as file:
@@ -393,7 +393,7 @@ def nobody(folder: Path) -> Iterator[None]:
 
 def test_what_its_owner_closed_is_copied_if_asked_and_always_removed() -> None:
     with tempfile.TemporaryDirectory() as name:
-        root = made(Path(name) / "t", {"shut/x": b"1", "open/y": b"2"})
+        root = make_tree(Path(name) / "t", {"shut/x": b"1", "open/y": b"2"})
         with nobody(Path(name)):
             (root / "shut" / "x").chmod(0)
             (root / "shut").chmod(0)
@@ -410,7 +410,7 @@ def test_what_its_owner_closed_is_copied_if_asked_and_always_removed() -> None:
 
 
 def test_removing_touches_no_permission_through_a_link(tmp_path: Path) -> None:
-    made(tmp_path, {"mine/x": b"1", "t/y": b"2"})
+    make_tree(tmp_path, {"mine/x": b"1", "t/y": b"2"})
     (tmp_path / "mine").chmod(0o500)
     (tmp_path / "t" / "link").symlink_to(tmp_path / "mine")
     tree.remove(tmp_path / "t")

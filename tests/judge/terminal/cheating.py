@@ -70,19 +70,19 @@ class Cheat:
         """The cheat in a file."""
         lines = file.read_text(encoding="utf-8").splitlines()
         head = [line.removeprefix("# ") for line in lines if line.startswith("# ")]
-        said = dict(line.partition(": ")[::2] for line in head[1:])
-        unknown = set(said) - {"known", "known in containers", "agent seconds", "tests seconds", "only looks"}
+        settings = dict(line.partition(": ")[::2] for line in head[1:])
+        unknown = set(settings) - {"known", "known in containers", "agent seconds", "tests seconds", "only looks"}
         if unknown:
             raise ValueError(f"{file.name} says {unknown}")
         return cls(
             file.stem,
             head[0],
             "\n".join(lines) + "\n",
-            known=frozenset(said.get("known", "").split()),
-            in_containers=frozenset(said.get("known in containers", "").split()),
-            agent_seconds=float(said.get("agent seconds", 300)),
-            tests_seconds=float(said.get("tests seconds", 300)),
-            looks="only looks" in said,
+            known=frozenset(settings.get("known", "").split()),
+            in_containers=frozenset(settings.get("known in containers", "").split()),
+            agent_seconds=float(settings.get("agent seconds", 300)),
+            tests_seconds=float(settings.get("tests seconds", 300)),
+            looks="only looks" in settings,
         )
 
     def may_pass(self, mode: str, sandbox: str) -> bool:
@@ -106,11 +106,11 @@ class Ground:
 
     def tried(self, cheat: Cheat, mode: str) -> TrialResult:
         """One trial of one cheat; an error is tried again, as in a run, for an engine may have a bad moment."""
-        found = self._tried(cheat, mode)
+        trial = self._tried(cheat, mode)
         for _ in range(ATTEMPTS - 1):
-            if found.verdict.outcome == "error":
-                found = self._tried(cheat, mode)
-        return found
+            if trial.verdict.outcome == "error":
+                trial = self._tried(cheat, mode)
+        return trial
 
     def _tried(self, cheat: Cheat, mode: str) -> TrialResult:
         place = Path(tempfile.mkdtemp(prefix=f"{cheat.name}-{mode}-", dir=self.folder))
@@ -154,11 +154,11 @@ def opened(name: str) -> Iterator[Sandbox]:
 def ground(sandbox: Sandbox, folder: Path) -> Iterator[Ground]:
     """Everything in place, with the listeners open."""
     name = f"assay-cheating-{socket.gethostname()}-{folder.name}-{id(folder)}"
-    made = Ground(sandbox, folder, 0, name)
+    ground = Ground(sandbox, folder, 0, name)
 
     class Tell(socketserver.BaseRequestHandler):
         def handle(self) -> None:
-            made.reached.append(str(self.server.server_address))
+            ground.reached.append(str(self.server.server_address))
             self.request.sendall(ANSWER.encode())
 
     class Loopback(socketserver.ThreadingTCPServer):
@@ -167,21 +167,21 @@ def ground(sandbox: Sandbox, folder: Path) -> Iterator[Ground]:
     class Abstract(socketserver.ThreadingUnixStreamServer):
         daemon_threads = True
 
-    with Loopback(("127.0.0.1", 0), Tell) as one, Abstract("\0" + name, Tell) as other:
-        made.port = one.server_address[1]
-        threads = [threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}) for server in (one, other)]
+    with Loopback(("127.0.0.1", 0), Tell) as loopback, Abstract("\0" + name, Tell) as other:
+        ground.port = loopback.server_address[1]
+        threads = [threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}) for server in (loopback, other)]
         for thread in threads:
             thread.start()
         try:
-            yield made
+            yield ground
         finally:
-            one.shutdown()
+            loopback.shutdown()
             other.shutdown()
             for thread in threads:
                 thread.join()
 
 
-def table(found: Mapping[tuple[str, str, str], str], sandboxes: Sequence[str]) -> str:
+def table(outcomes: Mapping[tuple[str, str, str], str], sandboxes: Sequence[str]) -> str:
     """The table for people: a row for each cheat, a column for each sandbox and mode."""
     columns = [(sandbox, mode) for sandbox in sandboxes for mode in MODES]
     head = "| cheat | what it does | " + " | ".join(f"{sandbox}, {mode}" for sandbox, mode in columns) + " |"
@@ -189,8 +189,8 @@ def table(found: Mapping[tuple[str, str, str], str], sandboxes: Sequence[str]) -
     for cheat in CHEATS:
         cells = []
         for sandbox, mode in columns:
-            said = found.get((cheat.name, sandbox, mode), "not run")
-            cells.append("**passes** (known)" if said == "pass" else said)
+            outcome = outcomes.get((cheat.name, sandbox, mode), "not run")
+            cells.append("**passes** (known)" if outcome == "pass" else outcome)
         rows.append(f"| `{cheat.name}` | {cheat.what} | " + " | ".join(cells) + " |")
     return "\n".join(rows) + "\n"
 
@@ -206,19 +206,19 @@ def read_table(text: str) -> dict[tuple[str, str, str], str]:
     }
 
 
-def _all(made: Ground, cheats: Sequence[Cheat], found: dict[tuple[str, str, str], str]) -> list[str]:
+def _all(ground: Ground, cheats: Sequence[Cheat], outcomes: dict[tuple[str, str, str], str]) -> list[str]:
     """The cheats in every mode of one sandbox; what is not as it must be."""
-    name, wrong = made.sandbox.name, []
+    name, wrong = ground.sandbox.name, []
     jobs = [(cheat, mode) for cheat in cheats for mode in MODES]
     with ThreadPoolExecutor(2) as pool:
-        for (cheat, mode), tried in zip(jobs, pool.map(lambda job: made.tried(*job), jobs), strict=True):
+        for (cheat, mode), tried in zip(jobs, pool.map(lambda job: ground.tried(*job), jobs), strict=True):
             verdict = tried.verdict
-            found[cheat.name, name, mode] = verdict.outcome
+            outcomes[cheat.name, name, mode] = verdict.outcome
             ok = verdict.outcome in ("fail", "timeout") or (verdict.outcome == "pass" and cheat.may_pass(mode, name))
             line = f"{name} {mode} {cheat.name}: {verdict.outcome} ({verdict.reason}) {tried.message}"
             print(line if ok else f"WRONG {line}", flush=True)
             wrong += [] if ok else [line]
-    return wrong + [f"{name}: reached {one}" for one in made.reached]
+    return wrong + [f"{name}: reached {listener}" for listener in ground.reached]
 
 
 BEGIN, END = "<!-- cheats: python -m tests.cheating -->\n", "<!-- end of cheats -->\n"
@@ -230,12 +230,12 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("page", nargs="?", type=Path, default=Path(__file__).parents[3] / "docs" / "security.md")
     names = [cheat.name for cheat in CHEATS]
     parser.add_argument("--only", metavar="CHEAT", action="append", choices=names, help="one of cheats/; may be repeated")
-    said = parser.parse_args(argv)
-    page: Path = said.page
-    cheats = [cheat for cheat in CHEATS if cheat.name in (said.only or names)]
+    arguments = parser.parse_args(argv)
+    page: Path = arguments.page
+    cheats = [cheat for cheat in CHEATS if cheat.name in (arguments.only or names)]
     before, rest = page.read_text(encoding="utf-8").split(BEGIN)
     old, after = rest.split(END)
-    found = read_table(old) if said.only else {}
+    outcomes = read_table(old) if arguments.only else {}
     count = 0
     wrong: list[str] = []
     for name in NAMES:
@@ -243,13 +243,13 @@ def main(argv: Sequence[str]) -> int:
             with (
                 opened(name) as sandbox,
                 tempfile.TemporaryDirectory(prefix="assay-cheats-") as folder,
-                ground(sandbox, Path(folder)) as made,
+                ground(sandbox, Path(folder)) as prepared,
             ):
-                wrong += _all(made, cheats, found)
+                wrong += _all(prepared, cheats, outcomes)
                 count += len(cheats) * len(MODES)
         except pytest.skip.Exception as why:
             print(f"{name}: not run: {why}")
-    page.write_text(before + BEGIN + table(found, sorted({key[1] for key in found})) + END + after, encoding="utf-8")
+    page.write_text(before + BEGIN + table(outcomes, sorted({key[1] for key in outcomes})) + END + after, encoding="utf-8")
     print(f"{count} trials of {len(cheats)} cheats; {len(wrong)} not as they must be")
     return 1 if wrong else 0
 

@@ -54,13 +54,13 @@ def say(status: int = 200, body: bytes = b'{"ok": true}', **headers: str) -> Cal
 
 @contextmanager
 def service(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[RememberingService]:
-    found = RememberingService(answer)
+    service = RememberingService(answer)
 
     class ModelHandler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            found.asked.append(ProxyRequest(self.command, self.path, dict(self.headers.items()), body))
-            found.answer(self)
+            service.asked.append(ProxyRequest(self.command, self.path, dict(self.headers.items()), body))
+            service.answer(self)
 
         def do_GET(self) -> None:
             self.do_POST()
@@ -75,11 +75,11 @@ def service(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[Rememb
             pass
 
     with Quiet(("127.0.0.1", 0), ModelHandler) as server:
-        found.port = server.server_address[1]
+        service.port = server.server_address[1]
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
         thread.start()
         try:
-            yield found
+            yield service
         finally:
             server.shutdown()
             thread.join()
@@ -112,13 +112,13 @@ def ask(
 
 def raw(door: Path, data: bytes) -> bytes:
     """What comes back for bytes that no HTTP client would send."""
-    with socket.socket(socket.AF_UNIX) as one:
-        one.settimeout(60)
-        one.connect(str(door))
-        one.sendall(data)
-        one.shutdown(socket.SHUT_WR)
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(60)
+        client.connect(str(door))
+        client.sendall(data)
+        client.shutdown(socket.SHUT_WR)
         parts = []
-        while part := one.recv(65_536):
+        while part := client.recv(65_536):
             parts.append(part)
         return b"".join(parts)
 

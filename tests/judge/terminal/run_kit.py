@@ -28,9 +28,9 @@ def lines(folder: Path, validator: str = "val-1") -> list[dict[str, Any]]:
 
 
 def outcomes(folder: Path, validator: str = "val-1") -> dict[tuple[str, str, int], str]:
-    found = {(line["participant"], line["task"], line["trial"]): line["outcome"] for line in lines(folder, validator)}
-    assert len(found) == len(lines(folder, validator))  # nothing twice
-    return found
+    by_trial = {(line["participant"], line["task"], line["trial"]): line["outcome"] for line in lines(folder, validator)}
+    assert len(by_trial) == len(lines(folder, validator))  # nothing twice
+    return by_trial
 
 
 def everything(tasks: int = 2, trials: int = 1) -> dict[tuple[str, str, int], str]:

@@ -27,12 +27,12 @@ def folder(path: Path, text: str = TEXT) -> Path:
 
 
 def test_a_folder(tmp_path: Path) -> None:
-    found = agents.load_agent(folder(tmp_path / "a"))
-    assert (found.name, found.version, found.command) == ("shell-first", "1.2.0", ("python3", "/agent/main.py"))
-    assert found.env == ("SEARCH_DEPTH",)
-    assert found.model
-    assert not found.solution
-    assert found.folder == tmp_path / "a"
+    agent = agents.load_agent(folder(tmp_path / "a"))
+    assert (agent.name, agent.version, agent.command) == ("shell-first", "1.2.0", ("python3", "/agent/main.py"))
+    assert agent.env == ("SEARCH_DEPTH",)
+    assert agent.model
+    assert not agent.solution
+    assert agent.folder == tmp_path / "a"
 
 
 def test_the_digest_is_of_every_file_and_of_nothing_else(tmp_path: Path) -> None:
@@ -135,8 +135,8 @@ def test_one_word_that_is_no_program_is_a_mistyped_folder(tmp_path: Path, monkey
 
 @pytest.mark.parametrize("length", [256, 5000, 90_000])
 def test_a_command_line_may_be_longer_than_a_name(length: int) -> None:
-    found = agents.find_agent(f"sh -c 'echo {'x' * length}'")
-    assert found.command[2] == f"echo {'x' * length}"
+    agent = agents.find_agent(f"sh -c 'echo {'x' * length}'")
+    assert agent.command[2] == f"echo {'x' * length}"
     assert len(agents.find_agent(f"{'y' * length} z").name) == 60
     with pytest.raises(BadInput, match="no such folder"):
         agents.find_agent("z" * length)
@@ -152,20 +152,20 @@ def test_a_command_that_no_kernel_starts_is_refused(tmp_path: Path) -> None:
 
 
 def test_digests_of_agents_without_a_folder_differ() -> None:
-    digests = {agents.find_agent(said).digest for said in ("oracle", "noop", "true", "true x", "bash /solution/solve.sh")}
+    digests = {agents.find_agent(command).digest for command in ("oracle", "noop", "true", "true x", "bash /solution/solve.sh")}
     assert len(digests) == 5
     assert all(digest.startswith("sha256:") for digest in digests)
 
 
 def test_an_agent_gets_what_it_asks_for_and_nothing_else(tmp_path: Path) -> None:
-    found = agents.load_agent(folder(tmp_path))
-    given = agents.environment(found, {"SEARCH_DEPTH": "3", "AWS_SECRET_ACCESS_KEY": "x"})
+    agent = agents.load_agent(folder(tmp_path))
+    given = agents.environment(agent, {"SEARCH_DEPTH": "3", "AWS_SECRET_ACCESS_KEY": "x"})
     assert given["SEARCH_DEPTH"] == "3"
     assert "AWS_SECRET_ACCESS_KEY" not in given
     assert given["ASSAY_MODEL_URL"] == given["OPENAI_BASE_URL"] == "http://127.0.0.1:8080"
     assert "OPENAI_BASE_URL" not in agents.environment(agents.find_agent("noop"), {"OPENAI_BASE_URL": "x"})
     with pytest.raises(BadInput, match="needs SEARCH_DEPTH"):
-        agents.environment(found, {})
+        agents.environment(agent, {})
 
 
 def competition(folder: Path) -> Path:
@@ -199,11 +199,11 @@ def test_submitting_a_command_or_what_is_built_in(tmp_path: Path) -> None:
     assert submit_agent(place, "ann", "oracle").folder is None
     done = submit_agent(place, "bob", """sh -c 'echo "héllo" > out.txt'""")
     assert done.folder is not None
-    found = agents.load_agent(done.folder)
-    assert (found.name, found.command) == ("sh", ("sh", "-c", 'echo "héllo" > out.txt'))
+    agent = agents.load_agent(done.folder)
+    assert (agent.name, agent.command) == ("sh", ("sh", "-c", 'echo "héllo" > out.txt'))
     rows = (place / "participants.csv").read_text(encoding="utf-8")
     assert agents.BUILT_IN["oracle"].digest in rows
-    assert found.digest in rows
+    assert agent.digest in rows
 
 
 def test_what_cannot_be_submitted(tmp_path: Path) -> None:

@@ -68,9 +68,9 @@ def test_a_published_task_whose_image_is_not_here_judges_nobody(tmp_path: Path) 
     assert [cell.parts["task"] for cell, _ in summary.errors] == ["published", "published"]
     assert {"bubblewrap has no root file system of the image 'ubuntu:24.04'" in why for _, why in summary.errors} == {True}
     first = next(number for number, event in enumerate(events) if event.kind == "began")
-    said = [event for event in events[:first] if event.kind == "calibrated" and event.why]
-    assert [event.phase for event in said] == ["published"]
-    assert "assay sandbox base add ubuntu:24.04" in said[0].hint
+    calibrated = [event for event in events[:first] if event.kind == "calibrated" and event.why]
+    assert [event.phase for event in calibrated] == ["published"]
+    assert "assay sandbox base add ubuntu:24.04" in calibrated[0].hint
     assert "again" not in {event.kind for event in events}, "to try it again would not help"
 
 
@@ -94,15 +94,15 @@ def test_what_passes_whatever_was_done_judges_nobody(tmp_path: Path) -> None:
 
 def test_it_is_tried_once_for_all_who_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = make_task(tmp_path / "t")
-    made, known = tried(task)
-    assert (known, made.solution, made.times, made.mode) == (False, True, 1, "separate")
+    calibrated, known = tried(task)
+    assert (known, calibrated.solution, calibrated.times, calibrated.mode) == (False, True, 1, "separate")
     with monkeypatch.context() as patch:
         patch.setattr(calibration, "run_trial", lambda *_args: pytest.fail("it was tried again"))
-        assert tried(task) == (made, True)
+        assert tried(task) == (calibrated, True)
         elsewhere = make_task(tmp_path / "other" / "t")
         assert tried(elsewhere)[1]
     assert tried(task, times=2)[0].times == 2
-    assert tried(task, times=1) == (made.model_copy(update={"times": 2}), True)
+    assert tried(task, times=1) == (calibrated.model_copy(update={"times": 2}), True)
 
 
 @pytest.mark.full
@@ -196,10 +196,10 @@ def test_the_command_says_at_its_beginning_what_judges_nobody_and_what_to_do(tmp
     folder = terminal_bench(tmp_path / "c", "")
     done = CliRunner().invoke(app, ["run", str(folder), "--validator", "val-1"], prog_name="assay", env={"COLUMNS": "400"})
     assert done.exit_code == 1
-    said = done.stderr.splitlines()
-    assert said[0] == "calibrating 2 tasks: the solution has to pass here, and doing nothing to fail"
-    first = next(number for number, line in enumerate(said) if line.startswith(("pass", "fail")))
-    named = [line for line in said[:first] if line.startswith("not calibrated  published")]
+    lines = done.stderr.splitlines()
+    assert lines[0] == "calibrating 2 tasks: the solution has to pass here, and doing nothing to fail"
+    first = next(number for number, line in enumerate(lines) if line.startswith(("pass", "fail")))
+    named = [line for line in lines[:first] if line.startswith("not calibrated  published")]
     assert len(named) == 1
     assert "has no root file system of the image 'ubuntu:24.04'; add it: assay sandbox base add ubuntu:24.04" in named[0]
 
@@ -211,14 +211,14 @@ def test_one_trial_is_an_error_too(tmp_path: Path) -> None:
         done = CliRunner().invoke(app, ["trial", str(task.folder), agent], prog_name="assay", env={"COLUMNS": "400"})
         return done.exit_code, done.output
 
-    code, said = trial("bash -c 'echo hello > out.txt'")
+    code, printed = trial("bash -c 'echo hello > out.txt'")
     assert code == 1
-    assert "ERROR (trouble)" in said
-    assert "the reference solution fails here: uvx: command not found; to see it: assay trial" in said
-    code, said = trial("oracle")  # which is how its author looks for what is wrong
+    assert "ERROR (trouble)" in printed
+    assert "the reference solution fails here: uvx: command not found; to see it: assay trial" in printed
+    code, printed = trial("oracle")  # which is how its author looks for what is wrong
     assert code == 1
-    assert "uvx: command not found" in said
-    assert "FAIL" in said
+    assert "uvx: command not found" in printed
+    assert "FAIL" in printed
 
 
 @pytest.mark.parametrize("times", [0, 101])
@@ -228,7 +228,7 @@ def test_how_often_is_checked(tmp_path: Path, times: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("out", "err", "said"),
+    ("out", "err", "line"),
     [
         ("", "/tests/test.sh: line 5: uvx: command not found\n", "uvx: command not found"),
         ("collected 1 item\nFAILED test_x.py::test_y - assert 1 == 2\n=====\n", "", "FAILED test_x.py::test_y - assert 1 == 2"),
@@ -238,10 +238,10 @@ def test_how_often_is_checked(tmp_path: Path, times: int) -> None:
         ("x" * 5000 + " error\n", "", "x" * 300),
     ],
 )
-def test_the_line_that_tells_of_the_trouble(tmp_path: Path, out: str, err: str, said: str) -> None:
+def test_the_line_that_tells_of_the_trouble(tmp_path: Path, out: str, err: str, line: str) -> None:
     (tmp_path / "stdout.txt").write_text(out)
     (tmp_path / "stderr.txt").write_text(err)
-    assert calibration.last_line(tmp_path) == said
+    assert calibration.last_line(tmp_path) == line
 
 
 def test_a_solution_that_fails_itself_says_so(tmp_path: Path) -> None:

@@ -30,12 +30,12 @@ def grounds(request: pytest.FixtureRequest) -> Iterator[Ground]:
     with (
         opened(request.param) as sandbox,
         TemporaryDirectory(prefix="assay-cheats-") as folder,
-        ground(sandbox, Path(folder)) as found,
+        ground(sandbox, Path(folder)) as prepared,
     ):
-        yield found
+        yield prepared
 
 
-made = pytest.fixture(scope="module", params=NAMES)(grounds)
+every_ground = pytest.fixture(scope="module", params=NAMES)(grounds)
 mostly_bubblewrap = pytest.fixture(
     scope="module", params=[name if name == "bubblewrap" else pytest.param(name, marks=pytest.mark.full) for name in NAMES]
 )(grounds)
@@ -52,8 +52,8 @@ def in_containers(cheat: Cheat) -> tuple[str, ...]:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("cheat", [cheat for cheat in CHEATS if cheat.name in IN_BOTH], ids=lambda cheat: cheat.name)
-def test_a_cheat(made: Ground, cheat: Cheat) -> None:
-    wins_nothing(made, cheat)
+def test_a_cheat(every_ground: Ground, cheat: Cheat) -> None:
+    wins_nothing(every_ground, cheat)
 
 
 @pytest.mark.sampled(2)
@@ -62,19 +62,19 @@ def test_a_cheat_that_goes_by_files(mostly_bubblewrap: Ground, cheat: Cheat) -> 
     wins_nothing(mostly_bubblewrap, cheat)
 
 
-def wins_nothing(made: Ground, cheat: Cheat) -> None:
+def wins_nothing(ground: Ground, cheat: Cheat) -> None:
     """It passes only where that is known, becomes no error, and reaches nothing of the host."""
-    modes = MODES if made.sandbox.name == "bubblewrap" else in_containers(cheat)
+    modes = MODES if ground.sandbox.name == "bubblewrap" else in_containers(cheat)
     with ThreadPoolExecutor(len(modes)) as pool:
-        for mode, tried in zip(modes, pool.map(lambda mode: made.tried(cheat, mode), modes), strict=True):
+        for mode, tried in zip(modes, pool.map(lambda mode: ground.tried(cheat, mode), modes), strict=True):
             verdict = tried.verdict
             assert verdict.outcome != "error", f"{mode}: {tried.message}"
-            assert verdict.outcome in ("fail", "timeout") or cheat.may_pass(mode, made.sandbox.name), f"{mode}: {verdict}"
-    assert made.reached == []
+            assert verdict.outcome in ("fail", "timeout") or cheat.may_pass(mode, ground.sandbox.name), f"{mode}: {verdict}"
+    assert ground.reached == []
 
 
-def test_an_honest_agent_passes_beside_them(made: Ground) -> None:
-    tried = made.honest()
+def test_an_honest_agent_passes_beside_them(every_ground: Ground) -> None:
+    tried = every_ground.honest()
     assert tried.verdict.outcome == "pass", tried.message
 
 
@@ -89,16 +89,16 @@ def test_the_page_lists_every_cheat_and_what_is_known() -> None:
     assert table(read_table(text.split(BEGIN)[1].split(END)[0]), sorted(NAMES)) == text.split(BEGIN)[1].split(END)[0]
     head, _, *rows = text.split(BEGIN)[1].split(END)[0].splitlines()
     columns = [cell.strip() for cell in head.strip("|").split("|")][2:]
-    found: dict[str, tuple[str, dict[str, str]]] = {}
+    entries: dict[str, tuple[str, dict[str, str]]] = {}
     for row in rows:
         name, what, *cells = (cell.strip() for cell in row.strip("|").split("|"))
-        found[name.strip("`")] = what, dict(zip(columns, cells, strict=True))
-    assert found.keys() == {cheat.name for cheat in CHEATS}, "run python -m tests.cheating"
+        entries[name.strip("`")] = what, dict(zip(columns, cells, strict=True))
+    assert entries.keys() == {cheat.name for cheat in CHEATS}, "run python -m tests.cheating"
     for cheat in CHEATS:
-        what, outcomes = found[cheat.name]
+        what, outcomes = entries[cheat.name]
         assert what == cheat.what
-        for column, said in outcomes.items():
+        for column, outcome in outcomes.items():
             sandbox, mode = column.split(", ")
-            if said not in ("fail", "timeout"):
-                assert said == "**passes** (known)", (cheat.name, column)
+            if outcome not in ("fail", "timeout"):
+                assert outcome == "**passes** (known)", (cheat.name, column)
                 assert cheat.may_pass(mode, sandbox), (cheat.name, column)

@@ -130,12 +130,12 @@ def evidence(folder: Path) -> int:
 
 def receipt(place: Path) -> Path:
     """The file of a receipt of epoch 3, of some ledger."""
-    made = ledger_kit.ledger_folder(place)
-    ledger_kit.add(made, ledger_kit.records())
-    with ledger_kit.opened(made) as ledger:
+    folder = ledger_kit.ledger_folder(place)
+    ledger_kit.add(folder, ledger_kit.records())
+    with ledger_kit.opened(folder) as ledger:
         settling.settle(ledger, ledger_kit.SIGNER, 3)
     file = place / "epoch-3.receipt"
-    file.write_text(output("receipt", made, "3"))
+    file.write_text(output("receipt", folder, "3"))
     return file
 
 
@@ -149,16 +149,16 @@ def test_the_command_judges_real_trials_and_writes_the_duel(tmp_path: Path) -> N
     assert "'ann' cannot challenge itself" in refused("duel", folder, "ann", "ann", "--validator", "val-1", "--receipt", file)
     assert "'none' has no submission that counts" in refused("duel", folder, "none", "bob", "--validator", "val-1")
     people = (folder / "participants.csv").read_text()
-    for epoch, said in ((4, "the submission of 'ann' was accepted in epoch 4, when the receipt of epoch 3 was known"), (3, "")):
+    for epoch, text in ((4, "the submission of 'ann' was accepted in epoch 4, when the receipt of epoch 3 was known"), (3, "")):
         lines = [f"{line},{epoch}" for line in people.splitlines()]
         (folder / "participants.csv").write_text("\n".join(["key,uid,submission,submitted_at,accepted_epoch", *lines[1:], ""]))
-        if said:
-            assert said in refused("duel", folder, *asked, "--receipt", file)
+        if text:
+            assert text in refused("duel", folder, *asked, "--receipt", file)
     shown = run("duel", folder, *asked, "--receipt", file)
     assert shown.exit_code == 0, shown.output
     assert shown.stderr == ""
-    said = " ".join(shown.stdout.split())
-    assert "The challenger is better: no outcome of the others can change that. 4 trials of 12 need not be judged." in said
+    text = " ".join(shown.stdout.split())
+    assert "The challenger is better: no outcome of the others can change that. 4 trials of 12 need not be judged." in text
     (written,) = (folder / "duels").iterdir()
     document = json.loads(written.read_text())
     assert (document["winner"], document["by"], len(document["path"]), document["epoch"]) == ("challenger", "certainty", 4, 4)
@@ -186,12 +186,12 @@ def test_several_challengers_share_alpha_and_the_kings_trials(tmp_path: Path) ->
     assert "1 challengers are fewer than the 2 that are named" in few
     assert run("duel", folder, "ann", "none", "bob", *asked, "--output", tmp_path / "one.json", code=2).exit_code == 2
     shown = run("duel", folder, "ann", "none", "bob", *asked)
-    documents = {found["challenger"]["participant"]: found for found in map(_read, (folder / "duels").iterdir())}
+    documents = {document["challenger"]["participant"]: document for document in map(_read, (folder / "duels").iterdir())}
     assert documents.keys() == {"ann", "none"}
     assert {document["challengers"] for document in documents.values()} == {2}
-    said = " ".join(shown.stdout.split())
-    assert "2 challengers of bob" in said
-    assert "with a chance of at most 5 % that any of 2 wins that is not." in said
+    printed = " ".join(shown.stdout.split())
+    assert "2 challengers of bob" in printed
+    assert "with a chance of at most 5 % that any of 2 wins that is not." in printed
     kings = [key for key in outcomes(folder) if key[0] == "bob"]
     assert len(kings) == len(set(kings)) <= 2
     lines = [json.loads(line) for line in output("duel", folder, "ann", "none", "bob", *asked, "--json").splitlines()]
@@ -201,5 +201,5 @@ def test_several_challengers_share_alpha_and_the_kings_trials(tmp_path: Path) ->
 
 
 def _read(file: Path) -> Json:
-    found: Json = json.loads(file.read_text())
-    return found
+    document: Json = json.loads(file.read_text())
+    return document

@@ -26,13 +26,13 @@ Cell = tuple[str, str, str, int]
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
-    found = []
+    rows = []
     for file in (folder / "evidence").glob("*.jsonl"):
         for line in file.read_text(encoding="utf-8").splitlines():
-            one = record(json.loads(line))
-            assert isinstance(one, Tests)
-            found.append(one.model_dump())
-    return sorted(found, key=str)
+            evidence = record(json.loads(line))
+            assert isinstance(evidence, Tests)
+            rows.append(evidence.model_dump())
+    return sorted(rows, key=str)
 
 
 def back(folder: Path, jobs: Path, target: Path) -> list[dict[str, Any]]:
@@ -62,7 +62,7 @@ def test_there_and_back(judged: Path, tmp_path: Path) -> None:
     shutil.copytree(judged, home, ignore=shutil.ignore_patterns("evidence", "trials"))
     imports.competition(imports.harbor.read(tmp_path / "jobs"), home, options=ImportOptions(into="add"))
     assert records(home) == records(judged)
-    (trial,) = [one for one in done.jobs["a"].glob("t2__*") if _result(one)["agent_info"]["name"] == "ann"][:1]
+    (trial,) = [place for place in done.jobs["a"].glob("t2__*") if _result(place)["agent_info"]["name"] == "ann"][:1]
     result = _result(trial)
     assert result["verifier_result"] == {"rewards": {"reward": 1.0}}
     assert result["exception_info"] is None
@@ -74,15 +74,15 @@ def test_there_and_back(judged: Path, tmp_path: Path) -> None:
 
     only = harbor(judged, tmp_path / "one", validators=["B"])
     assert (only.trials, list(only.jobs)) == (8, ["B"])
-    for one in (judged / "trials").rglob("result.json"):
-        one.unlink()
+    for file in (judged / "trials").rglob("result.json"):
+        file.unlink()
     assert harbor(judged, tmp_path / "bare").bare == 16
     assert back(judged, tmp_path / "bare", tmp_path / "third") == records(judged)
 
 
 def _result(trial: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((trial / "result.json").read_text(encoding="utf-8"))
-    return found
+    result: dict[str, Any] = json.loads((trial / "result.json").read_text(encoding="utf-8"))
+    return result
 
 
 @pytest.mark.full
@@ -102,16 +102,16 @@ def test_time_outs(tmp_path: Path, rule: str) -> None:
     submit_agent(folder, "ann", str(tmp_path / "slow"))
     run(folder, "val-1")
     done = harbor(folder, tmp_path / "jobs")
-    found = {one["task_name"]: one for one in map(_result, done.jobs["val-1"].glob("*__*"))}
-    kinds = {task: (one["exception_info"] or {}).get("exception_type") for task, one in found.items()}
+    results = {result["task_name"]: result for result in map(_result, done.jobs["val-1"].glob("*__*"))}
+    kinds = {task: (result["exception_info"] or {}).get("exception_type") for task, result in results.items()}
     assert kinds == {"agent": "AgentTimeoutError", "tests": "VerifierTimeoutError", "work": "AgentTimeoutError"}
-    rewards = {task: (one["verifier_result"] or {}).get("rewards") for task, one in found.items()}
+    rewards = {task: (result["verifier_result"] or {}).get("rewards") for task, result in results.items()}
     if rule == "verify":
         assert rewards == {"agent": {"reward": 1.0}, "tests": {"reward": 0.0}, "work": {"reward": 0.0}}
     else:
         assert rewards["agent"] is rewards["work"] is None
     expected = {"fail": ("timeout", "timeout", "timeout"), "verify": ("pass", "timeout", "fail")}[rule]
-    assert tuple(one["outcome"] for one in sorted(records(folder), key=lambda one: one["task"])) == expected
+    assert tuple(row["outcome"] for row in sorted(records(folder), key=lambda row: row["task"])) == expected
     assert back(folder, tmp_path / "jobs", tmp_path / "again") == records(folder)
 
 

@@ -50,12 +50,12 @@ def result(folder: Path) -> TrialRecord:
 
 
 def children(pid: int) -> list[int]:
-    found: list[int] = []
+    pids: list[int] = []
     with suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
             with suppress(OSError):
-                found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
-    return found
+                pids += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
+    return pids
 
 
 @contextmanager
@@ -96,8 +96,10 @@ def test_a_disk_that_is_full_until_somebody_clears_it(tmp_path: Path, monkeypatc
     disk = Path(f"/var/tmp/assay-test-{secrets.token_hex(8)}")
     disk.mkdir(mode=0o711)
     size = SPARE + 64 * MIB
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=711", "none", disk], check=False, capture_output=True)
-    if made.returncode:
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size},mode=711", "none", disk], check=False, capture_output=True
+    )
+    if mounted.returncode:
         disk.rmdir()
         pytest.skip("nothing can be mounted here")
     try:

@@ -169,11 +169,11 @@ def test_a_bound_of_the_tests_outweighs_what_they_wrote(bound: Bound) -> None:
 @pytest.mark.parametrize("bound", BOUNDS)
 @pytest.mark.parametrize("rule", RULES)
 def test_a_bound_of_the_agent(bound: Bound, rule: AgentTimeout) -> None:
-    found = after_agent(ran(stopped=bound), rule)
+    verdict = after_agent(ran(stopped=bound), rule)
     if bound == "time":
-        assert found == (TrialVerdict("timeout", TrialReason.AGENT_TIME) if rule == "fail" else None)
+        assert verdict == (TrialVerdict("timeout", TrialReason.AGENT_TIME) if rule == "fail" else None)
     else:
-        assert found == TrialVerdict("fail", TrialReason(f"agent-{bound}"))
+        assert verdict == TrialVerdict("fail", TrialReason(f"agent-{bound}"))
 
 
 @pytest.mark.parametrize("rule", RULES)

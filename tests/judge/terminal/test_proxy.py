@@ -183,17 +183,17 @@ def test_bounds(door: Path) -> None:
 @pytest.mark.parametrize(("method", "status"), [("POST", b" 429 "), ("PUT", b" 403 ")])
 def test_who_is_refused_may_say_all_and_hears_why(door: Path, method: str, status: bytes) -> None:
     """Clients send the head of a request and then its body; the answer may be there in between."""
-    with proxied(door, say(), ProxyLimits(requests=0)) as (behind, _), socket.socket(socket.AF_UNIX) as one:
-        one.settimeout(60)
-        one.connect(str(door))
-        one.sendall(f"{method} /embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n".encode())
-        head = one.recv(65_536)
+    with proxied(door, say(), ProxyLimits(requests=0)) as (behind, _), socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(60)
+        client.connect(str(door))
+        client.sendall(f"{method} /embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n".encode())
+        head = client.recv(65_536)
         for _ in range(4):
-            one.sendall(b"x")
+            client.sendall(b"x")
             time.sleep(0.02)
         assert status in head.splitlines()[0]
-        one.shutdown(socket.SHUT_WR)
-        while one.recv(65_536):
+        client.shutdown(socket.SHUT_WR)
+        while client.recv(65_536):
             pass
     assert behind.asked == []
 
@@ -202,19 +202,19 @@ def test_who_is_refused_may_say_all_and_hears_why(door: Path, method: str, statu
 def test_who_is_refused_is_not_listened_to_for_ever(
     door: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, piece: bytes, pause: float
 ) -> None:
-    def go_on(one: socket.socket) -> None:
+    def go_on(client: socket.socket) -> None:
         for _ in range(100):
             time.sleep(pause)
-            one.sendall(piece)
+            client.sendall(piece)
 
     monkeypatch.setattr(model_proxy, "_DRAIN_SECONDS", seconds)
     limits = ProxyLimits(requests=0, request_bytes=100_000)
-    with proxied(door, say(), limits), socket.socket(socket.AF_UNIX) as one:
-        one.settimeout(60)
-        one.connect(str(door))
-        one.sendall(b"POST /embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: 10000000\r\n\r\n")
+    with proxied(door, say(), limits), socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(60)
+        client.connect(str(door))
+        client.sendall(b"POST /embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: 10000000\r\n\r\n")
         with pytest.raises(BrokenPipeError):
-            go_on(one)
+            go_on(client)
 
 
 def test_bytes_in_all_are_bounded(door: Path) -> None:
@@ -248,13 +248,13 @@ def test_a_head_without_end_is_refused(door: Path) -> None:
 
 
 def test_who_waits_for_a_100_is_told(door: Path) -> None:
-    with proxied(door, say()) as (behind, _), socket.socket(socket.AF_UNIX) as one:
-        one.settimeout(60)
-        one.connect(str(door))
-        one.sendall(b"POST /embeddings HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n")
-        assert one.recv(65_536).startswith(b"HTTP/1.1 100 ")
-        one.sendall(b"{}")
-        assert one.recv(65_536).startswith(b"HTTP/1.1 200 ")
+    with proxied(door, say()) as (behind, _), socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(60)
+        client.connect(str(door))
+        client.sendall(b"POST /embeddings HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n")
+        assert client.recv(65_536).startswith(b"HTTP/1.1 100 ")
+        client.sendall(b"{}")
+        assert client.recv(65_536).startswith(b"HTTP/1.1 200 ")
     assert [asked.body for asked in behind.asked] == [b"{}"]
 
 

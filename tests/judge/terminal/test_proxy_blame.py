@@ -29,13 +29,13 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 def poisoned(bad: Answer, good: Answer | None = None) -> Callable[[RememberingService], Answer]:
     """A service that answers `bad` to what has the word in it, and all else well."""
 
-    def made(behind: RememberingService) -> Answer:
+    def answer_for(behind: RememberingService) -> Answer:
         def answer(handler: BaseHTTPRequestHandler) -> None:
             (bad if b"poison" in behind.asked[-1].body else good or say())(handler)
 
         return answer
 
-    return made
+    return answer_for
 
 
 def hang_up(handler: BaseHTTPRequestHandler) -> None:
@@ -52,7 +52,7 @@ def in_turn(answers: list[Answer]) -> Answer:
 
 
 def texts(asked: list[ProxyRequest]) -> list[bytes]:
-    return [one.body for one in asked]
+    return [request.body for request in asked]
 
 
 @pytest.mark.parametrize("status", [200, 302, 400, 404, 405, 409, 413, 415, 422])
@@ -205,7 +205,7 @@ def test_a_limit_is_waited_for_and_nothing_goes_out_in_between(door: Path) -> No
 def test_a_limit_that_lasts_longer_than_our_patience_is_not_waited_for(door: Path) -> None:
     with proxied(door, say(429, b"", Retry_After="3600")) as (behind, seen):
         assert ask(door)[0] == 429
-    assert [one.path for one in behind.asked] == ["/v1/embeddings"] * 2 + ["/v1/v1/embeddings"]  # the agent's, and ours
+    assert [request.path for request in behind.asked] == ["/v1/embeddings"] * 2 + ["/v1/v1/embeddings"]  # the agent's, and ours
     assert len(seen.troubles) == 1
 
 

@@ -140,10 +140,10 @@ def test_the_key_is_not_shown() -> None:
 
 def test_from_the_environment() -> None:
     assert of_agents({}) is None
-    found = of_agents({"ASSAY_MODEL_URL": "https://a/v1", "ASSAY_MODEL_KEY": "k", "ASSAY_MODEL_HEADER": "x-api-key"})
-    assert found == ModelAccess("https://a/v1", "k", "x-api-key")
-    assert found is not None
-    assert found.credentials == {"x-api-key": "k"}
+    access = of_agents({"ASSAY_MODEL_URL": "https://a/v1", "ASSAY_MODEL_KEY": "k", "ASSAY_MODEL_HEADER": "x-api-key"})
+    assert access == ModelAccess("https://a/v1", "k", "x-api-key")
+    assert access is not None
+    assert access.credentials == {"x-api-key": "k"}
     assert ModelAccess("https://a").credentials == {}
     assert of_agents({"ASSAY_MODEL_URL": "https://a"}, "https://b") == ModelAccess("https://b")
     named = of_agents({"ASSAY_MODEL_NAMES": "a/b, c ,", "ASSAY_MODEL_RATE": "7"}, "https://b")

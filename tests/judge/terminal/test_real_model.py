@@ -97,19 +97,19 @@ def test_it_judges_by_a_rubric(judged: Path) -> None:
 
 def test_a_replay_comes_to_the_same(judged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASSAY_KEYS", str(judged.parent / "keys"))
-    found = replay.replay_stored(judged, replay.find_judgement(judged, lambda everybody: everybody[0].key), transcript_key())
-    assert isinstance(found.judgement, Judgement)
+    replayed = replay.replay_stored(judged, replay.find_judgement(judged, lambda everybody: everybody[0].key), transcript_key())
+    assert isinstance(replayed.judgement, Judgement)
     (line,) = lines(judged)
-    assert found.judgement.outcome == line["outcome"]
+    assert replayed.judgement.outcome == line["outcome"]
 
 
 @pytest.mark.full
 def test_it_is_asked_again(judged: Path, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASSAY_KEYS", str(judged.parent / "keys"))
-    told = json.loads(output("rejudge", judged, "ann", "--ask", "--times", "2", "--model-url", model, "--json"))
-    assert len(told["asked"]) == 2
-    assert 0 <= told["same_answers"] <= told["same_bps"] <= 2
-    assert {row["model"] for row in told["asked"]} <= {NAME, None}
+    rejudged = json.loads(output("rejudge", judged, "ann", "--ask", "--times", "2", "--model-url", model, "--json"))
+    assert len(rejudged["asked"]) == 2
+    assert 0 <= rejudged["same_answers"] <= rejudged["same_bps"] <= 2
+    assert {row["model"] for row in rejudged["asked"]} <= {NAME, None}
 
 
 def test_it_says_who_it_is_whatever_it_is_asked_for(model: str) -> None:
@@ -124,8 +124,8 @@ def test_another_name_than_the_bountys_is_refused(model: str, tmp_path: Path, mo
     """So a bounty of another model is not judged by it; tests/judge/rubric/test_rubric_models.py has the refusal in short."""
     monkeypatch.setenv("ASSAY_KEYS", str(tmp_path / "keys"))
     folder = make_run(tmp_path / "b", texts=TEXT)
-    said = run("run", folder, "--validator", VALIDATOR, "--model-url", model, columns=300, code=1)
-    assert f"another-model: the reply is of '{NAME}'" in " ".join(said.stdout.split())
+    shown = run("run", folder, "--validator", VALIDATOR, "--model-url", model, columns=300, code=1)
+    assert f"another-model: the reply is of '{NAME}'" in " ".join(shown.stdout.split())
     assert lines(folder) == []
 
 
@@ -146,9 +146,9 @@ def test_a_panel_of_it_answers_apart_and_settles(model: str, tmp_path: Path, mon
     document = json.loads((folder / "judgements" / f"{line['attestation'][7:]}.json").read_text(encoding="utf-8"))
     assert [answer["parameters"]["seed"] for answer in document["answers"]] == [42, 43, 44]
     assert len({answer["transcript"] for answer in document["answers"]}) == 3
-    told = json.loads(output("rejudge", folder, "ann", "--json"))
-    assert told["answers"]["outcome"] == line["outcome"]
-    assert told["panel"]["panels"] == 1
+    rejudged = json.loads(output("rejudge", folder, "ann", "--json"))
+    assert rejudged["answers"]["outcome"] == line["outcome"]
+    assert rejudged["panel"]["panels"] == 1
     (row,) = json.loads(output("settle", folder, "--json"))["agreed"]
     assert row["status"] == ("agreed" if line["outcome"] == "judged" else "unjudged")
 
@@ -171,9 +171,9 @@ grep -q '{NAME}' <&3 && echo hello > out.txt; exit 0"""
 def test_it_judges_sealed_solutions_in_an_enclave(fetched: None, tmp_path: Path) -> None:
     """examples/agonaut by its script: sealed, judged, collected, settled. Whatever it answered, it is proven."""
     place = tmp_path / "bounty"
-    said = live("small", place)
-    assert "2 judgements, each proven by a quote" in said
-    assert "durations · epoch 1: verified, and computed again" in said
+    printed = live("small", place)
+    assert "2 judgements, each proven by a quote" in printed
+    assert "durations · epoch 1: verified, and computed again" in printed
     settled = {row["participant"]: row for row in json.loads(output("settle", place / "sponsor", "--json"))["agreed"]}
     records = [
         json.loads(line) for file in (place / "epoch-1" / "evidence").glob("*.jsonl") for line in file.read_text().splitlines()

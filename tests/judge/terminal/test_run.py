@@ -41,7 +41,7 @@ def participant(key: str, submission: str, second: int | None = None) -> Partici
 
 def test_the_earliest_of_one_submission_counts() -> None:
     rows = [participant("d", "s", None), participant("c", "s", 2), participant("b", "s", 1), participant("a", "s", 1)]
-    assert [one.key for one in counting([*rows, participant("e", ""), participant("f", "t")])] == ["a", "f"]
+    assert [row.key for row in counting([*rows, participant("e", ""), participant("f", "t")])] == ["a", "f"]
 
 
 @given(
@@ -50,12 +50,14 @@ def test_the_earliest_of_one_submission_counts() -> None:
     st.integers(1, 3),
     st.data(),
 )
-def test_what_is_missing_is_what_has_no_evidence(said: list[str], tasks: set[str], trials: int, data: st.DataObject) -> None:
-    people = [participant(f"p{number}", submission) for number, submission in enumerate(said)]
+def test_what_is_missing_is_what_has_no_evidence(
+    submissions: list[str], tasks: set[str], trials: int, data: st.DataObject
+) -> None:
+    people = [participant(f"p{number}", submission) for number, submission in enumerate(submissions)]
     every = EveryTrial(people, tuple(sorted(tasks)), trials)
     whole = list(every)
     assert len(every) == len(whole) == sum(cell in every for cell in whole)
-    assert len({cell.key for cell in whole}) == len(whole) == len(set(said) - {""}) * len(tasks) * trials
+    assert len({cell.key for cell in whole}) == len(whole) == len(set(submissions) - {""}) * len(tasks) * trials
     done = {cell.key for cell in whole if data.draw(st.booleans())}
     judging = JudgeRun[TrialCell, CellResult](Path("competition"), "val-1")
     left = judging.planned(whole, done)
@@ -64,14 +66,14 @@ def test_what_is_missing_is_what_has_no_evidence(said: list[str], tasks: set[str
 
 
 @given(st.text(min_size=1, max_size=300), st.text(min_size=1, max_size=300))
-def test_names_of_folders_are_safe_and_tell_apart(one: str, other: str) -> None:
-    for name in (one, other):
-        found = segment(name)
-        assert found
-        assert len(found) <= 120
-        assert "/" not in found
-        assert not found.startswith(".")
-    assert (segment(one) == segment(other)) is (one == other)
+def test_names_of_folders_are_safe_and_tell_apart(first: str, other: str) -> None:
+    for name in (first, other):
+        folder = segment(name)
+        assert folder
+        assert len(folder) <= 120
+        assert "/" not in folder
+        assert not folder.startswith(".")
+    assert (segment(first) == segment(other)) is (first == other)
 
 
 def test_names_that_people_use_stay_readable() -> None:
@@ -204,7 +206,7 @@ def test_only_those_are_judged_for_whom_the_validator_is_drawn(tmp_path: Path) -
     for who, (random, submission) in wanted.items():
         drawn = min(keys, key=lambda key: sha256(random + b"\0" + submission.encode() + b"\0" + key.encode()).digest())
         assert [key for key in keys if who in others[key]] == [key for key in keys if key != drawn]
-        assert [key for key in keys if who in {one for one, _, _ in outcomes(folder, key)}] == [drawn]
+        assert [key for key in keys if who in {participant for participant, _, _ in outcomes(folder, key)}] == [drawn]
     assert {**outcomes(folder), **outcomes(folder, "val 2/é")} == everything()
     assert len(lines(folder)) + len(lines(folder, "val 2/é")) == len(everything())
     assert run(folder, "val-1", replace(QUICK, everybody=True)).others == ()

@@ -39,20 +39,20 @@ def cores() -> Iterator[list[int]]:
 @pytest.fixture
 def crews(monkeypatch: pytest.MonkeyPatch) -> list[WorkerPool]:
     """The judges of every run that begins."""
-    found: list[WorkerPool] = []
+    pools: list[WorkerPool] = []
 
     def hired(*args: Any, **named: Any) -> WorkerPool:
-        found.append(WorkerPool(*args, **named))
-        return found[-1]
+        pools.append(WorkerPool(*args, **named))
+        return pools[-1]
 
     monkeypatch.setattr("assay.judge.terminal.run.WorkerPool", hired)
-    return found
+    return pools
 
 
 def places_of(crew: WorkerPool) -> list[set[int]]:
     """The cores that each judge who is alive may use."""
     alive = [worker.process for worker in crew._workers if worker.process.poll() is None]
-    return sorted((os.sched_getaffinity(one.pid) for one in alive), key=min)
+    return sorted((os.sched_getaffinity(process.pid) for process in alive), key=min)
 
 
 def competition(folder: Path, *, cpus: float) -> Path:
@@ -68,7 +68,7 @@ def places(folder: Path) -> list[str]:
     digest = agents.load_agent(folder / "agents" / "ann").digest
     store = TrialStore(folder, "val-1")
     kept = [store.place("ann", digest, task, trial) for task in ("t0", "t1") for trial in (1, 2)]
-    return [(one / "agent" / "stdout.txt").read_text().split(":")[1].strip() for one in kept]
+    return [(place / "agent" / "stdout.txt").read_text().split(":")[1].strip() for place in kept]
 
 
 @pytest.mark.full
@@ -81,14 +81,16 @@ def test_each_keeps_to_its_own_and_so_does_who_takes_its_place(tmp_path: Path, c
         if event.kind == "began":
             seen.append(places_of(crews[0]))
         if event.kind == "phase" and not killed:
-            killed.append(next(one.process.pid for one in crews[0].busy() if one.ready))
+            killed.append(next(worker.process.pid for worker in crews[0].busy() if worker.ready))
             os.kill(killed[0], signal.SIGKILL)
 
     summary = run(folder, "val-1", replace(QUICK, jobs=len(cores)), heard)
     assert (summary.errors, len(outcomes(folder)), len(killed)) == ([], 8, 1)
     full = [{core} for core in cores]
     assert (seen[0], seen[-1], len(seen)) == (full, full, 9)
-    assert all(one == full or len(one) < len(full) for one in seen)  # fewer: between a death and its being noticed
+    assert all(
+        crew_cores == full or len(crew_cores) < len(full) for crew_cores in seen
+    )  # fewer: between a death and its being noticed
     assert set(places(folder)) <= {str(core) for core in cores}
 
 
@@ -106,12 +108,12 @@ def test_they_do_not_where_a_core_each_is_not_all_there_is_to_have(
 
     run(folder, "val-1", replace(QUICK, jobs=len(cores) + more), heard)
     assert seen
-    assert all(one == set(cores) for one in seen)
+    assert all(allowed == set(cores) for allowed in seen)
     assert len(set(places(folder))) == 1
 
 
 def test_a_judge_does_not_load_what_only_others_need() -> None:
     """Every judge of a run begins with it, and no trial before it has: schemes, evidence, tables and servers are not its own."""
     code = "import sys, assay.judge.terminal.worker; print(*sys.modules)"
-    said = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
-    assert not {"assay.scheme.model", "assay.records", "assay.settle", "http.server", "ssl", "numpy"} & set(said)
+    modules = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    assert not {"assay.scheme.model", "assay.records", "assay.settle", "http.server", "ssl", "numpy"} & set(modules)

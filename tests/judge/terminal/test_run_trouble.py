@@ -122,9 +122,9 @@ def test_a_judge_that_cannot_begin_says_why() -> None:
         assert process.stderr is not None
         process.stdin.write(WorkerSettings("none", "fail").to_json())
         process.stdin.flush()
-        said = process.stderr.read().decode()
-        assert (process.wait(), said.count("\n")) == (2, 1), said
-    assert "there is no sandbox 'none'" in said
+        printed = process.stderr.read().decode()
+        assert (process.wait(), printed.count("\n")) == (2, 1), printed
+    assert "there is no sandbox 'none'" in printed
 
 
 # Crashes
@@ -251,11 +251,11 @@ def test_a_full_disk_while_keeping_is_an_error(tmp_path: Path, monkeypatch: pyte
     calls: list[int] = []
     real = TrialStore.append
 
-    def full(self: TrialStore, found: TrialRecord) -> bool:
+    def full(self: TrialStore, record: TrialRecord) -> bool:
         calls.append(1)
         if len(calls) == 1:
             raise OSError(28, "No space left on device")
-        return real(self, found)
+        return real(self, record)
 
     monkeypatch.setattr(TrialStore, "append", full)
     events: list[RunEvent] = []
@@ -289,9 +289,9 @@ def test_a_trial_that_its_judge_cannot_write_down_is_an_error(tmp_path: Path) ->
             return replace(TrialResult.failed(""), verdict=TrialVerdict("pass", TrialReason.PASSED)), ("noop", "1", "separate")
 
     Judge(WorkerSettings("bubblewrap", "fail"), out).carry_out(job)
-    said = json.loads(out.getvalue())
-    assert (said["final"], said["record"]["outcome"], said["record"]["reason"]) == (False, "error", "trouble")
-    assert "could not be kept" in said["record"]["message"]
+    reply = json.loads(out.getvalue())
+    assert (reply["final"], reply["record"]["outcome"], reply["record"]["reason"]) == (False, "error", "trouble")
+    assert "could not be kept" in reply["record"]["message"]
 
 
 CHILD = """
@@ -313,16 +313,16 @@ def child(folder: Path) -> subprocess.Popen[str]:
 
 def ours(folder: Path) -> list[int]:
     """Processes that judge for a child of this test: they name the competition's folder, or are what a box of it runs."""
-    found = []
-    for one in Path("/proc").iterdir():
-        if one.name.isdigit():
+    pids = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
             try:
-                line = (one / "cmdline").read_bytes()
+                line = (entry / "cmdline").read_bytes()
             except OSError:
                 continue
             if str(folder).encode() in line or MARK.encode() in line:
-                found.append(int(one.name))
-    return found
+                pids.append(int(entry.name))
+    return pids
 
 
 MARK = f"3000.{secrets.randbelow(10**15):015}"

@@ -39,8 +39,8 @@ def test_a_real_run_stops_when_it_is_decided_and_pays_as_a_full_one(tmp_path: Pa
     assert f"{9 - len(judged)} trials need not be judged, because no outcome can change what anybody is paid." in shown
     again = json.loads(output(*asked, "--until", "paid", "--json"))
     assert (again["judged"], again["decided"]["decided"], again["decided"]["spared"]) == (0, True, 9 - len(judged))
-    said = " ".join(output(*asked, "--until", "paid").split())
-    assert "Nothing is left to judge: every trial has its evidence, or cannot change anything." in said
+    printed = " ".join(output(*asked, "--until", "paid").split())
+    assert "Nothing is left to judge: every trial has its evidence, or cannot change anything." in printed
     whole = json.loads(output(*asked, "--json"))
     assert whole["judged"] == 9 - len(judged)
     full = assay.open(folder).settle(1)
@@ -56,7 +56,7 @@ def test_a_real_run_stops_when_it_is_decided_and_pays_as_a_full_one(tmp_path: Pa
 def test_a_scheme_in_which_every_score_counts_spares_nothing(tmp_path: Path) -> None:
     folder = season(tmp_path)
     rewrite(folder / "scheme.toml", "winner-takes-all", "linear")
-    found = run("run", folder, "--validator", "val-1", "--quiet", "--until", "paid")
-    assert "with 'linear' every score has a part in every weight" in found.stderr
-    assert "No trial was spared: each could change something." in " ".join(found.stdout.split())
+    shown = run("run", folder, "--validator", "val-1", "--quiet", "--until", "paid")
+    assert "with 'linear' every score has a part in every weight" in shown.stderr
+    assert "No trial was spared: each could change something." in " ".join(shown.stdout.split())
     assert len(outcomes(folder)) == 9

@@ -66,9 +66,9 @@ def test_what_is_wrong_with_the_files(
     tmp_path: Path, name: str, change: Callable[[Path], object], wanted: tuple[str, str, str]
 ) -> None:
     change(make(tmp_path))
-    found = inspect_tasks(tmp_path)[0]
-    assert wanted in [(one.level, one.rule, one.file.name) for one in found], name
-    assert all(one.do for one in found)
+    findings = inspect_tasks(tmp_path)[0]
+    assert wanted in [(finding.level, finding.rule, finding.file.name) for finding in findings], name
+    assert all(finding.do for finding in findings)
 
 
 @pytest.mark.parametrize(
@@ -106,17 +106,17 @@ def test_what_cannot_be_loaded_is_a_finding_and_the_others_are_checked_still(tmp
     make(tmp_path / "more")
     os.rename(tmp_path / "more" / "one", tmp_path / "two")
     (tmp_path / "two" / "solution" / "solve.sh").unlink()
-    found = inspect_tasks(tmp_path)[0]
-    assert [(one.level, one.rule, one.task) for one in found] == [
+    findings = inspect_tasks(tmp_path)[0]
+    assert [(finding.level, finding.rule, finding.task) for finding in findings] == [
         ("refused", "refused", "one"),
         ("warning", "empty-folder", "two"),
         ("warning", "no-solution", "two"),
     ]
-    assert str(found[0]) == (
+    assert str(findings[0]) == (
         f"{tmp_path}/one/task.toml:2: environment.gpus: refused [refused] GPUs are not supported; "
         "set gpus = 0, or leave the task out"
     )
-    assert found[0].document()["line"] == 2
+    assert findings[0].document()["line"] == 2
     with pytest.raises(BadInput, match="has no tasks"):
         inspect_tasks(tmp_path / "more")
 
@@ -137,7 +137,7 @@ def test_a_task_that_writes_its_reward_whatever_happened_is_found_because_doing_
     make_task(tmp_path / "set" / "wrong", tests="#!/bin/bash\ngrep -q x /app/x || true; echo 1 > /logs/verifier/reward.txt\n")
     result = check_tasks(tmp_path / "set", sandbox=bubblewrap(), jobs=2)
     wrong = [finding for finding in result.findings if finding.level != "warning"]
-    assert [(one.level, one.rule, one.task, one.what) for one in wrong] == [
+    assert [(finding.level, finding.rule, finding.task, finding.what) for finding in wrong] == [
         ("error", "uncalibrated", "wrong", "doing nothing passes its tests")
     ]
     assert "assay trial" in wrong[0].do
@@ -164,10 +164,10 @@ curl -LsSf https://example.org/uv.sh | sh
 
 def test_an_environment_that_is_not_here_is_named_with_its_place(tmp_path: Path) -> None:
     make_task(tmp_path / "one", base="", dockerfile="FROM ubuntu:24.04\nWORKDIR /app\n")
-    found = [finding for finding in check_tasks(tmp_path / "one", sandbox=bubblewrap()).findings if finding.level == "error"]
-    assert [(one.rule, one.line, one.file.name) for one in found] == [("environment", 1, "Dockerfile")]
-    assert "ubuntu:24.04" in found[0].what
-    assert "assay sandbox base add ubuntu:24.04" in found[0].do
+    findings = [finding for finding in check_tasks(tmp_path / "one", sandbox=bubblewrap()).findings if finding.level == "error"]
+    assert [(finding.rule, finding.line, finding.file.name) for finding in findings] == [("environment", 1, "Dockerfile")]
+    assert "ubuntu:24.04" in findings[0].what
+    assert "assay sandbox base add ubuntu:24.04" in findings[0].do
 
 
 def test_trouble_is_an_error_of_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +177,9 @@ def test_trouble_is_an_error_of_the_check(tmp_path: Path, monkeypatch: pytest.Mo
     make_task(tmp_path / "one")
     with monkeypatch.context() as patch:
         patch.setattr(Bubblewrap, "image", broken)
-        found: list[Finding] = [
+        findings: list[Finding] = [
             finding for finding in check_tasks(tmp_path / "one", sandbox=bubblewrap()).findings if finding.level == "error"
         ]
-    assert [(one.rule, one.what, one.do) for one in found] == [("trouble", "the disk is full", "free some space")]
+    assert [(finding.rule, finding.what, finding.do) for finding in findings] == [
+        ("trouble", "the disk is full", "free some space")
+    ]

@@ -247,13 +247,13 @@ def test_a_set_is_sorted_and_says_what_it_passed_over(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / ".git").mkdir()
     (tmp_path / "README.md").write_text("x")
-    found = tasks.read_tasks(tmp_path)
-    assert [one.id for one in found] == ["Z", "a", "b"]
-    assert found.passed_over == (tmp_path / "notes",)
-    assert found["a"].folder == tmp_path / "a"
+    task_set = tasks.read_tasks(tmp_path)
+    assert [task.id for task in task_set] == ["Z", "a", "b"]
+    assert task_set.passed_over == (tmp_path / "notes",)
+    assert task_set["a"].folder == tmp_path / "a"
     assert len(tasks.read_tasks(tmp_path / "a")) == 1
     with pytest.raises(BadInput, match="there is no task 'aa'; did you mean 'a'"):
-        found["aa"]
+        task_set["aa"]
 
 
 def test_ids_are_unique_and_printable(tmp_path: Path) -> None:
@@ -289,15 +289,18 @@ def two(tmp_path: Path) -> Path:
 
 
 def test_a_pin_is_written_and_read_back_and_has_the_digest_of_the_settlement(tmp_path: Path, two: Path) -> None:
-    found = tasks.read_tasks(two)
-    pinned = competition.pin_tasks(found)
+    task_set = tasks.read_tasks(two)
+    pinned = competition.pin_tasks(task_set)
     competition.write_manifest(pinned, tmp_path / "tasks.txt")
-    assert (tmp_path / "tasks.txt").read_text().splitlines()[1:] == [f"a {found['a'].digest} shared", f"b {found['b'].digest}"]
+    assert (tmp_path / "tasks.txt").read_text().splitlines()[1:] == [
+        f"a {task_set['a'].digest} shared",
+        f"b {task_set['b'].digest}",
+    ]
     assert competition.read_manifest(tmp_path / "tasks.txt") == pinned
     assert pinned.digest == listed.read_tasks(tmp_path / "tasks.txt", 1).digest
     assert Manifest(pinned.pins[::-1]).digest == pinned.digest
-    assert [one.id for one in competition.chosen(pinned, found)] == ["a", "b"]
-    assert [one.id for one in competition.chosen(Manifest((Pin("b"),)), found)] == ["b"]
+    assert [task.id for task in competition.chosen(pinned, task_set)] == ["a", "b"]
+    assert [task.id for task in competition.chosen(Manifest((Pin("b"),)), task_set)] == ["b"]
 
 
 def test_what_changed_since_the_pin(two: Path) -> None:
@@ -318,9 +321,9 @@ def test_what_changed_since_the_pin(two: Path) -> None:
 
 
 def test_a_pin_in_another_mode_is_not_the_same_task(two: Path) -> None:
-    found = tasks.read_tasks(two)
+    task_set = tasks.read_tasks(two)
     with pytest.raises(BadInput, match="pinned as separate, and is shared"):
-        competition.chosen(Manifest((Pin("a", found["a"].digest),)), found)
+        competition.chosen(Manifest((Pin("a", task_set["a"].digest),)), task_set)
 
 
 def test_no_empty_pin_is_written(tmp_path: Path) -> None:

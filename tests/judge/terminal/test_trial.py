@@ -53,8 +53,8 @@ mkdir /logs/artifacts/a; echo art > /logs/artifacts/a/b; exit 3""",
     assert outcome(tried) == ("fail", "tests-failed")
     assert tried.agent is not None
     assert tried.agent.exit_code == 3  # which decides nothing
-    said = (tmp_path / "trial" / "agent" / "stdout.txt").read_text()
-    assert said == "/app\nSay héllo.\nred 4 unset\nagent.toml\nrun.sh\n/logs/agent:\n\n/logs/artifacts:\n"
+    printed = (tmp_path / "trial" / "agent" / "stdout.txt").read_text()
+    assert printed == "/app\nSay héllo.\nred 4 unset\nagent.toml\nrun.sh\n/logs/agent:\n\n/logs/artifacts:\n"
     refused = (tmp_path / "trial" / "agent" / "stderr.txt").read_text()
     assert all(f"'{name}'" in refused for name in ("/solution", "/tests", "/logs/verifier"))
     assert (tmp_path / "trial" / "agent" / "logs" / "note.txt").read_text() == "note\n"
@@ -90,8 +90,8 @@ test "$WHO" = tests; test "$(pwd)" = /app; echo fine\n""",
         "rm .hidden-by-image; mkdir keep /data; echo x | tee keep/a > /data/b; ln -s keep/a link; touch /tmp/left /root/left"
     )
     tried = try_(tmp_path, task, agent)
-    said = (tmp_path / "trial" / "tests" / "stderr.txt").read_text()
-    assert outcome(tried) == ("pass", "passed"), said
+    printed = (tmp_path / "trial" / "tests" / "stderr.txt").read_text()
+    assert outcome(tried) == ("pass", "passed"), printed
 
 
 def test_what_an_artifact_excludes_is_not_given_to_the_tests(tmp_path: Path) -> None:
@@ -106,8 +106,8 @@ def test_what_an_artifact_excludes_is_not_given_to_the_tests(tmp_path: Path) -> 
         "; ln -s /data/d cache; chmod 0 /data/d/e"
     )
     assert outcome(try_(tmp_path, read_task(tmp_path / "t"), agent)) == ("pass", "passed")
-    said = (tmp_path / "trial" / "tests" / "stdout.txt").read_text().split()
-    assert said == ["/app", "/app/b", "/app/in", "/app/in/a", "/data", "/data/d", "/data/d/g", "/data/y", "/data/y/x"]
+    paths = (tmp_path / "trial" / "tests" / "stdout.txt").read_text().split()
+    assert paths == ["/app", "/app/b", "/app/in", "/app/in/a", "/data", "/data/d", "/data/d/g", "/data/y", "/data/y/x"]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -118,9 +118,9 @@ def test_everything_of_the_agent_is_dead_when_the_tests_begin(tmp_path: Path, mo
         "for n in 1 2 3; do (setsid nohup sleep 100$n >/dev/null 2>&1 &); done; (trap '' TERM HUP INT; sleep 1004) & disown"
     )
     assert outcome(try_(tmp_path, task, agent)) == ("pass", "passed")
-    said = (tmp_path / "trial" / "tests" / "stdout.txt").read_text()
-    assert "test.sh" in said
-    assert "sleep" not in said
+    printed = (tmp_path / "trial" / "tests" / "stdout.txt").read_text()
+    assert "test.sh" in printed
+    assert "sleep" not in printed
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -231,7 +231,7 @@ def test_what_is_kept(tmp_path: Path) -> None:
     tests = f"echo out; echo err >&2; echo '{ctrf}' > /logs/verifier/ctrf.json; printf '1 \\377' > /logs/verifier/reward.txt\n"
     tried = try_(tmp_path, make_task(tmp_path / "t", tests=tests), sh("echo hi; echo ho >&2"))
     place = tmp_path / "trial"
-    texts = {str(one.relative_to(place)): one.read_bytes() for one in place.rglob("*") if one.is_file()}
+    texts = {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
     assert texts == {
         "agent/stdout.txt": b"hi\n",
         "agent/stderr.txt": b"ho\n",
@@ -253,6 +253,6 @@ def test_what_is_too_large_to_be_kept_decides_nothing(tmp_path: Path) -> None:
     tried = try_(tmp_path, make_task(tmp_path / "t", tests=tests), agent, judge)
     assert outcome(tried) == ("pass", "passed")
     assert [note.split()[0] for note in tried.notes] == ["/logs/agent", "/logs/artifacts"]
-    assert sorted(one.name for one in (tmp_path / "trial").rglob("*")) == sorted(
+    assert sorted(path.name for path in (tmp_path / "trial").rglob("*")) == sorted(
         ["agent", "tests", "stdout.txt", "stderr.txt", "stdout.txt", "stderr.txt"]
     )

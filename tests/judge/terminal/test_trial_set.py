@@ -40,19 +40,19 @@ def tasks(tmp_path: Path) -> Path:
 
 @pytest.mark.full
 def test_a_set_ends_with_a_score(tasks: Path, tmp_path: Path) -> None:
-    said = run("trial", tasks, tmp_path / "good", "--jobs", "2", "--output", tmp_path / "kept", code=1)
-    assert "Score 0.666666667: 2 of 3 tasks passed (95 % interval 20.8–93.9 %)." in said.stdout
-    assert [line.split()[:2] for line in said.stdout.splitlines()[2:5]] == [["a", "pass"], ["b", "pass"], ["c", "fail"]]
-    assert sorted(line.partition(" ")[2] for line in said.stderr.splitlines()) == ["a: pass", "b: pass", "c: fail"]
+    shown = run("trial", tasks, tmp_path / "good", "--jobs", "2", "--output", tmp_path / "kept", code=1)
+    assert "Score 0.666666667: 2 of 3 tasks passed (95 % interval 20.8–93.9 %)." in shown.stdout
+    assert [line.split()[:2] for line in shown.stdout.splitlines()[2:5]] == [["a", "pass"], ["b", "pass"], ["c", "fail"]]
+    assert sorted(line.partition(" ")[2] for line in shown.stderr.splitlines()) == ["a: pass", "b: pass", "c: fail"]
     assert (tmp_path / "kept" / "c" / "agent" / "stdout.txt").is_file()
     document = json.loads(run("trial", tasks, "oracle", "--json").stdout)
     assert (document["score"], document["passed"], document["missing"], document["stopped"]) == ("1", 3, [], False)
-    assert [one["task"] for one in document["trials"]] == ["a", "b", "c"]
+    assert [trial["task"] for trial in document["trials"]] == ["a", "b", "c"]
 
 
 def test_one_trial_as_json(tasks: Path, tmp_path: Path) -> None:
-    one = json.loads(run("trial", tasks / "a", tmp_path / "good", "--json").stdout)
-    assert (one["task"], one["outcome"], one["reason"]) == ("a", "pass", "passed")
+    document = json.loads(run("trial", tasks / "a", tmp_path / "good", "--json").stdout)
+    assert (document["task"], document["outcome"], document["reason"]) == ("a", "pass", "passed")
     assert json.loads(run("trial", tasks / "a", "true", "--json", code=1).stdout)["outcome"] == "fail"
 
 
@@ -62,9 +62,9 @@ def test_a_task_that_judges_wrongly_leaves_the_score_open(tasks: Path, tmp_path:
     document = json.loads(run("trial", tasks, tmp_path / "good", "--json", code=1).stdout)
     assert (document["score"], document["passed"], document["errors"], document["missing"]) == (None, 2, 1, ["c"])
     assert "the reference solution fails here" in document["trials"][2]["message"]
-    said = run("trial", tasks, tmp_path / "good", code=1).stdout
+    printed = run("trial", tasks, tmp_path / "good", code=1).stdout
     assert "No score: 1 of 3 tasks has no result, and errors are never failures. Of the 2 with one, 2 passed." in " ".join(
-        said.split()
+        printed.split()
     )
 
 
@@ -74,8 +74,8 @@ def test_what_cannot_be_tried_is_refused_before_anything_runs(tasks: Path, tmp_p
     assert "tests/test.sh" in refused.stderr
     assert refused.stdout == ""
     (tmp_path / "empty").mkdir()
-    said = run("trial", tmp_path / "empty", tmp_path / "good", code=2).stderr
-    assert "has no tasks" in " ".join(said.split())  # where the line is broken depends on the length of the folder's name
+    message = run("trial", tmp_path / "empty", tmp_path / "good", code=2).stderr
+    assert "has no tasks" in " ".join(message.split())  # where the line is broken depends on the length of the folder's name
 
 
 @pytest.mark.full
@@ -96,7 +96,7 @@ def test_ctrl_c_ends_with_what_there_is(tasks: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_missing_is_told() -> None:
-    found = TrialSet("me", ("a", "b"), {"a": {"task": "a", "outcome": "timeout"}})
-    assert (found.score, found.judged, found.document()["missing"]) == (None, 1, ["b"])
-    found.trials["b"] = {"task": "b", "outcome": "pass"}
-    assert found.score == "0.5"
+    trial_set = TrialSet("me", ("a", "b"), {"a": {"task": "a", "outcome": "timeout"}})
+    assert (trial_set.score, trial_set.judged, trial_set.document()["missing"]) == (None, 1, ["b"])
+    trial_set.trials["b"] = {"task": "b", "outcome": "pass"}
+    assert trial_set.score == "0.5"

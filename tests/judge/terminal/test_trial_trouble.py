@@ -35,13 +35,13 @@ def trouble(tried: TrialResult) -> str:
 
 
 def children() -> set[int]:
-    found: set[int] = set()
+    pids: set[int] = set()
     for task in Path("/proc/self/task").iterdir():
         try:
-            found |= {int(word) for word in (task / "children").read_text().split()}
+            pids |= {int(word) for word in (task / "children").read_text().split()}
         except OSError:
             continue
-    return found
+    return pids
 
 
 @pytest.mark.parametrize("whose", ["agent", "tests"])
@@ -156,10 +156,10 @@ def test_a_model_behind_the_proxy(tmp_path: Path) -> None:
         agent = asking(tmp_path / "asker", "\necho hello > out.txt")
         tried = try_(tmp_path, make_task(tmp_path / "t"), agent, judge)
     assert outcome(tried) == ("pass", "passed")
-    said = (tmp_path / "trial" / "agent" / "stdout.txt").read_text()
-    assert "use hello" in said
-    assert "ASSAY_MODEL_URL=http://127.0.0.1:8080" in said
-    assert KEY not in said
+    printed = (tmp_path / "trial" / "agent" / "stdout.txt").read_text()
+    assert "use hello" in printed
+    assert "ASSAY_MODEL_URL=http://127.0.0.1:8080" in printed
+    assert KEY not in printed
     assert behind.asked[0].headers["Authorization"] == f"Bearer {KEY}"
     assert tried.model is not None
     assert (tried.model.requests, tried.model.troubles) == (1, [])

@@ -96,7 +96,7 @@ def test_counts_are_those_of_the_oracle(world: World) -> None:
 
     ran = virtually(work)
     event(f"stopped by {wanted.stopped or 'nothing'}{', broken' if wanted.broken else ''}")
-    found = oracle.RunCounts(
+    counts = oracle.RunCounts(
         broken=bool(ran.broken),
         stopped=ran.stopped,
         completed=ran.completed,
@@ -108,4 +108,4 @@ def test_counts_are_those_of_the_oracle(world: World) -> None:
         tied=False,
     )
     assert ran.nanoseconds % NANOSECONDS == 0
-    assert found == wanted
+    assert counts == wanted

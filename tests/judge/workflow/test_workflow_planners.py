@@ -104,9 +104,9 @@ def test_trouble_of_ours_is_tried_again_then_left_missing_and_is_no_evidence(
         folder = competition(tmp_path, server, {"ann": 'name = "x"\nurl = "http://far.invalid/"\n', "bob": plan()}, tasks=1)
         patch.setattr(socket, "getaddrinfo", _no_such_host(socket.getaddrinfo, socket.EAI_AGAIN))
         events: list[RunEvent] = []
-        found = run(folder, events=events, attempts=3)
+        summary = run(folder, events=events, attempts=3)
         assert [event.kind for event in events if event.cell and event.cell.participant == "ann"].count("again") == 2
-    assert [(cell.participant, why) for cell, why in found.errors] == [
+    assert [(cell.participant, why) for cell, why in summary.errors] == [
         ("ann", "the name of a planner's host cannot be resolved: not known")
     ]
     assert outcomes(folder) == {("bob", "t0"): "ran"}
@@ -173,9 +173,9 @@ def test_a_planner_runs_in_a_box(tmp_path: Path, more: str, outcome: str, why: s
         submit_plans(folder, "ann", place)
         run(folder)
     assert outcomes(folder) == {("ann", "t0"): outcome}
-    found = documents(folder)[0]
-    assert why in found["message"]
-    assert found["planner"] == "near 2 (command)"
+    document = documents(folder)[0]
+    assert why in document["message"]
+    assert document["planner"] == "near 2 (command)"
 
 
 def test_a_submission_is_kept_by_its_digest(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_a_submission_is_kept_by_its_digest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('name = "x"\n', "has url and command, or neither"),
         ('name = "x"\nurl = "http://a/"\ncommand = ["b"]\n', "has url and command, or neither"),
@@ -216,6 +216,6 @@ def test_a_submission_is_kept_by_its_digest(tmp_path: Path) -> None:
         ('url = "http://a/"\n', "name: is missing"),
     ],
 )
-def test_a_planner_that_cannot_be_asked_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_a_planner_that_cannot_be_asked_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         planner(tmp_path / "mine", text, [])

@@ -35,25 +35,25 @@ def refused(content: Any, **rules: Any) -> str:
 
 
 def test_a_plan_says_what_it_needs() -> None:
-    found = parsed(
+    plan = parsed(
         document(
             "a", "b", "c", edges=[["a", "c"], ["b", "c"]], error_handling={"a": {"retry_count": 2}, "c": {"retry_count": 1}}
         ),
         allowed=ALLOWED,
         max_retries=2,
     )
-    assert found.needs == {"a": frozenset(), "b": frozenset(), "c": frozenset({"a", "b"})}
-    assert (found.sinks, found.declared_retries) == (("c",), 3)
-    assert found.handling("b").retry_count == 0
-    again = parsed(found.document())
-    assert again.digest == found.digest
+    assert plan.needs == {"a": frozenset(), "b": frozenset(), "c": frozenset({"a", "b"})}
+    assert (plan.sinks, plan.declared_retries) == (("c",), 3)
+    assert plan.handling("b").retry_count == 0
+    again = parsed(plan.document())
+    assert again.digest == plan.digest
 
 
 HANDLING = "error_handling"
 
 
 @pytest.mark.parametrize(
-    ("content", "rules", "said"),
+    ("content", "rules", "message"),
     [
         (document("a", "b", edges=[["a", "b"], ["b", "a"]]), {}, "edges: is a cycle: a → b → a"),
         (document("a", edges=[["a", "a"]]), {}, "edges: is a cycle: a → a"),
@@ -90,12 +90,12 @@ HANDLING = "error_handling"
         (document("a"), {"output": "z"}, "there is no step 'z', and the task takes the output from that step"),
     ],
 )
-def test_what_cannot_run_is_refused(content: Any, rules: dict[str, Any], said: str) -> None:
-    assert said in refused(content, **rules)
+def test_what_cannot_run_is_refused(content: Any, rules: dict[str, Any], message: str) -> None:
+    assert message in refused(content, **rules)
 
 
 @pytest.mark.parametrize(
-    ("params", "said"),
+    ("params", "message"),
     [
         ("${b.output}", "nodes[0].params.x: the step 'a' refers to ${b.output}, which does not come before it"),
         ("${a.output}", "the step 'a' refers to ${a.output}, which does not come before it"),
@@ -108,9 +108,9 @@ def test_what_cannot_run_is_refused(content: Any, rules: dict[str, Any], said: s
         ("${${b.output}}", "begins a reference that does not end"),
     ],
 )
-def test_a_reference_must_be_to_what_is_done_by_then(params: str, said: str) -> None:
+def test_a_reference_must_be_to_what_is_done_by_then(params: str, message: str) -> None:
     content = {"nodes": [node("a", params={"x": params}), node("b")]}
-    assert said in refused(content)
+    assert message in refused(content)
 
 
 def test_far_ancestors_may_be_referred_to() -> None:
@@ -175,7 +175,7 @@ def test_json_comes_back_as_it_was(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
+    ("first", "other", "same"),
     [
         (b"1.0", b"1", True),
         (b"1e2", b"100", True),
@@ -189,8 +189,8 @@ def test_json_comes_back_as_it_was(value: Any) -> None:
         (b"[[]]", b"[]", False),
     ],
 )
-def test_equal_is_what_has_the_same_structure(one: bytes, other: bytes, same: bool) -> None:
-    assert values.equal(values.parse(one), values.parse(other)) is same
+def test_equal_is_what_has_the_same_structure(first: bytes, other: bytes, same: bool) -> None:
+    assert values.equal(values.parse(first), values.parse(other)) is same
 
 
 @pytest.mark.parametrize(

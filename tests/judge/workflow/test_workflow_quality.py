@@ -44,15 +44,15 @@ def nanos(part: int, whole: int) -> int:
     ],
 )
 def test_rouge_l_is_made_of_integers(reference: str, output: str, common: int, tokens: int) -> None:
-    found = quality.score_rag(reference, output)
-    assert found.nanos == nanos(2 * common, tokens)
-    assert (found.how["measure"], found.how["use_stemmer"], found.how["tool"][:12]) == ("rougeL", False, "rouge-score ")
+    score = quality.score_rag(reference, output)
+    assert score.nanos == nanos(2 * common, tokens)
+    assert (score.how["measure"], score.how["use_stemmer"], score.how["tool"][:12]) == ("rougeL", False, "rouge-score ")
 
 
-def subsequence(one: list[str], other: list[str]) -> int:
+def subsequence(first: list[str], other: list[str]) -> int:
     """The length of the longest common subsequence, slowly."""
     rows = [[0] * (len(other) + 1)]
-    for word in one:
+    for word in first:
         row = [0]
         for place, against in enumerate(other):
             row.append(rows[-1][place] + 1 if word == against else max(row[-1], rows[-1][place + 1]))
@@ -64,9 +64,9 @@ words = st.lists(st.sampled_from(["a", "b", "c", "d1", "E"]), min_size=1, max_si
 
 
 @given(words, words)
-def test_rouge_l_is_that_of_an_oracle(one: list[str], other: list[str]) -> None:
-    common = subsequence([word.lower() for word in one], [word.lower() for word in other])
-    assert quality.score_rag(" ".join(one), " ".join(other)).nanos == nanos(2 * common, len(one) + len(other))
+def test_rouge_l_is_that_of_an_oracle(first: list[str], other: list[str]) -> None:
+    common = subsequence([word.lower() for word in first], [word.lower() for word in other])
+    assert quality.score_rag(" ".join(first), " ".join(other)).nanos == nanos(2 * common, len(first) + len(other))
 
 
 @given(st.text() | st.text("aZ0 -_é\n"))
@@ -102,10 +102,10 @@ def test_a_checklist_is_a_share() -> None:
         {"kind": "regex", "pattern": "^never$"},
     )
     output = {"result": [{"priority": "P1", "count": 1, "sure": True}], "say": "leave the building, FIRE Brigade"}
-    found = quality.score_checklist(checks, output)
-    assert found.nanos == 6 * NANO // 8
-    assert found.how["met"] == ["yes", "yes", "yes", "yes", "yes", "no", "yes", "no"]
-    assert quality.score_checklist(checks, json.dumps(output)).nanos == found.nanos
+    score = quality.score_checklist(checks, output)
+    assert score.nanos == 6 * NANO // 8
+    assert score.how["met"] == ["yes", "yes", "yes", "yes", "yes", "no", "yes", "no"]
+    assert quality.score_checklist(checks, json.dumps(output)).nanos == score.nanos
     assert quality.score_checklist(checks, "not JSON").nanos == 0
 
 
@@ -119,8 +119,8 @@ def test_true_is_not_one(equals: Any, met: str) -> None:
 @pytest.mark.full
 def test_a_slow_expression_is_not_met_and_does_not_hold_anybody_up() -> None:
     began = time.monotonic()
-    found = quality.score_checklist(checklist({"kind": "regex", "pattern": "(a|aa)+$"}), "a" * 100 + "b")
-    assert (found.nanos, found.how["met"]) == (0, ["too slow"])
+    score = quality.score_checklist(checklist({"kind": "regex", "pattern": "(a|aa)+$"}), "a" * 100 + "b")
+    assert (score.nanos, score.how["met"]) == (0, ["too slow"])
     assert time.monotonic() - began < 60
 
 
@@ -150,8 +150,8 @@ def test_an_expression_that_is_none_is_refused() -> None:
     ],
 )
 def test_data_is_compared_field_by_field(reference: str, output: str, part: int, whole: int) -> None:
-    wanted, found = values.parse(reference.encode()), values.parse(output.encode())
-    assert quality.score_data(wanted, None, found).nanos == nanos(part, whole)
+    wanted, actual = values.parse(reference.encode()), values.parse(output.encode())
+    assert quality.score_data(wanted, None, actual).nanos == nanos(part, whole)
     if not isinstance(wanted, str):
         assert quality.score_data(wanted, None, output).nanos == nanos(part, whole)
 
@@ -188,9 +188,9 @@ SCHEMA = {
 def test_a_schema_decides_whether_an_output_is_worth_anything(output: bytes, fits: bool) -> None:
     value = values.parse(output)
     assert (quality.fits(SCHEMA, value) == "") is fits
-    found = quality.score_data({"id": 1, "other": 2}, SCHEMA, value)
-    assert (found.nanos > 0) is fits
-    assert found.how["tool"].startswith("jsonschema ")
+    score = quality.score_data({"id": 1, "other": 2}, SCHEMA, value)
+    assert (score.nanos > 0) is fits
+    assert score.how["tool"].startswith("jsonschema ")
 
 
 @pytest.mark.full
@@ -203,7 +203,7 @@ def test_a_schema_cannot_hold_anybody_up() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "said"),
+    ("schema", "message"),
     [
         ({"type": "nothing"}, "is not a JSON Schema"),
         ([], "is not a JSON object"),
@@ -212,10 +212,10 @@ def test_a_schema_cannot_hold_anybody_up() -> None:
         ({"required": ["b"]}, "the reference does not fit it: $: 'b' is a required property"),
     ],
 )
-def test_a_schema_that_is_none_is_refused(schema: Any, said: str) -> None:
+def test_a_schema_that_is_none_is_refused(schema: Any, message: str) -> None:
     with pytest.raises(BadInput) as refused:
         quality.check_schema(schema, {"a": 1})
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 # code
@@ -246,7 +246,7 @@ SQUARE = {"stdin": "3\n", "stdout": "9"}
 
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize(
-    ("program", "case", "said", "findings"),
+    ("program", "case", "outcome", "findings"),
     [
         ("print(int(input()) ** 2)\n", SQUARE, "passed", 0),
         ("import os, sys\nprint(int(input()) ** 2)\n", SQUARE, "passed", 3),  # two of them unused, on one line
@@ -260,13 +260,13 @@ SQUARE = {"stdin": "3\n", "stdout": "9"}
         ("import socket\n\nsocket.create_connection(('127.0.0.1', 80))\n", SQUARE, "exit code 1", 0),
     ],
 )
-def test_code_is_tried_and_linted_in_a_box(program: str, case: dict[str, Any], said: str, findings: int | None) -> None:
-    found = quality.score_code(rules(case), None, program, bubblewrap())
-    assert found.how["cases"] == {"0": said}
+def test_code_is_tried_and_linted_in_a_box(program: str, case: dict[str, Any], outcome: str, findings: int | None) -> None:
+    score = quality.score_code(rules(case), None, program, bubblewrap())
+    assert score.how["cases"] == {"0": outcome}
     if findings is not None:
-        assert found.how["findings"] == findings
-        assert found.nanos == quality.code_quality(said == "passed", 1, findings)
-    assert found.how["tool"] == f"ruff {RUFF}"
+        assert score.how["findings"] == findings
+        assert score.nanos == quality.code_quality(outcome == "passed", 1, findings)
+    assert score.how["tool"] == f"ruff {RUFF}"
 
 
 def test_code_may_be_several_files_and_tests_may_bring_their_own(tmp_path: Path) -> None:
@@ -274,10 +274,10 @@ def test_code_may_be_several_files_and_tests_may_bring_their_own(tmp_path: Path)
         "import sys\nsys.path.insert(0, '/app')\nfrom pkg.a import f\nprint(f(2))\n", encoding="utf-8"
     )
     files = {"pkg/a.py": "from pkg.b import g\n\n\ndef f(n):\n    return g(n)\n", "pkg/b.py": "def g(n):\n    return n * 21\n"}
-    found = quality.score_code(
+    score = quality.score_code(
         rules({"command": ["python3", "/tests/drive.py"], "stdout": "42\n"}), tmp_path, files, bubblewrap()
     )
-    assert (found.nanos, found.how["findings"]) == (NANO, 0)
+    assert (score.nanos, score.how["findings"]) == (NANO, 0)
 
 
 @pytest.mark.parametrize(

@@ -34,11 +34,11 @@ def test_every_participant_is_asked_every_task_and_what_came_of_it_is_kept(tmp_p
         with pytest.raises(BadInput, match="there is no validator 'val-2'"):
             run(folder, "val-2")
         (folder / "services.toml").write_text((folder / "services.toml").read_text().replace('"fail", ', ""), encoding="utf-8")
-        found = run(folder, events=events)
-    assert (found.planned, dict(found.outcomes), found.errors, found.stopped) == (4, {"ran": 2, "invalid": 2}, [], False)
+        summary = run(folder, events=events)
+    assert (summary.planned, dict(summary.outcomes), summary.errors, summary.stopped) == (4, {"ran": 2, "invalid": 2}, [], False)
     assert outcomes(folder) == {("ann", "t0"): "ran", ("ann", "t1"): "ran", ("bob", "t0"): "invalid", ("bob", "t1"): "invalid"}
-    one = lines(folder)[0]
-    assert {name: one[name] for name in ("quality", "steps_completed", "steps_total", "cost", "budget", "max_seconds")} == {
+    line = lines(folder)[0]
+    assert {name: line[name] for name in ("quality", "steps_completed", "steps_total", "cost", "budget", "max_seconds")} == {
         "quality": "1",
         "steps_completed": 2,
         "steps_total": 2,
@@ -53,7 +53,7 @@ def test_every_participant_is_asked_every_task_and_what_came_of_it_is_kept(tmp_p
     ]
     assert first["steps"][0]["output_digest"] == "sha256:" + sha256(b'"done"').hexdigest()
     assert first["quality_how"] == {"met": ["yes"]}
-    assert first["seconds"] == one["seconds"]
+    assert first["seconds"] == line["seconds"]
     assert "which the task does not allow" in last["message"]
     assert [event.kind for event in events if event.kind in ("planned", "ended")] == ["planned"] + ["ended"] * 4
     settled = {row["participant"]: row["score"] for row in assay.open(folder).settle().document["agreed"]}
@@ -74,8 +74,8 @@ def test_task_after_task_is_asked_so_that_all_are_asked_alike(tmp_path: Path) ->
 def test_several_at_one_time_come_to_the_same(tmp_path: Path) -> None:
     with serving(do=DONE) as server:
         folder = competition(tmp_path, server, {"ann": plan(), "bob": plan()}, tasks=4)
-        found = run(folder, jobs=3)
-    assert (dict(found.outcomes), len(outcomes(folder))) == ({"ran": 8}, 8)
+        summary = run(folder, jobs=3)
+    assert (dict(summary.outcomes), len(outcomes(folder))) == ({"ran": 8}, 8)
 
 
 def test_another_epoch_is_another_round(tmp_path: Path) -> None:
@@ -110,15 +110,15 @@ def test_a_broken_service_takes_the_task_from_everybody(tmp_path: Path) -> None:
 
     with serving(do=breaks, ping=reply_of({}, 500)) as server:
         folder = competition(tmp_path, server, {"ann": plan(), "bob": plan(), "cid": plan()})
-        found = run(folder)
-    assert dict(found.outcomes) == {"ran": 4, "service-error": 2}
+        summary = run(folder)
+    assert dict(summary.outcomes) == {"ran": 4, "service-error": 2}
     assert outcomes(folder) == {
         ("ann", "t0"): "ran",
         ("bob", "t0"): "service-error",
         ("cid", "t0"): "service-error",  # was not asked any more
         **{(who, "t1"): "ran" for who in ("ann", "bob", "cid")},
     }
-    assert "The task t0 counts for nobody in epoch 1: s does not answer its health action" in found.remarks[0]
+    assert "The task t0 counts for nobody in epoch 1: s does not answer its health action" in summary.remarks[0]
     rows = assay.open(folder).settle().document["agreed"]
     assert {row["participant"]: row["validators"][0]["work"]["tasks"] for row in rows} == {"ann": 1, "bob": 1, "cid": 1}
 
@@ -128,10 +128,10 @@ def test_a_service_that_was_broken_in_a_round_stays_so(tmp_path: Path) -> None:
         folder = competition(tmp_path, server, {"ann": plan(), "bob": plan()}, tasks=1)
         run(folder, participants=["ann"])
     with serving(do=DONE) as server:
-        found = run(folder)
+        summary = run(folder)
         assert server.seen == []
     assert outcomes(folder) == {("ann", "t0"): "service-error", ("bob", "t0"): "service-error"}
-    assert found.remarks
+    assert summary.remarks
 
 
 def test_a_round_asks_what_was_drawn_and_nothing_else_later(tmp_path: Path) -> None:
@@ -141,8 +141,8 @@ def test_a_round_asks_what_was_drawn_and_nothing_else_later(tmp_path: Path) -> N
         with pytest.raises(BadInput, match="no such file"):
             run(folder)
         (folder / "randomness.csv").write_text("epoch,hex\n5," + "07" * 32 + "\n", encoding="utf-8")
-        found = run(folder)
-        assert (found.epoch, found.planned) == (5, 2)
+        summary = run(folder)
+        assert (summary.epoch, summary.planned) == (5, 2)
         with pytest.raises(BadInput, match="there is no randomness of epoch 6"):
             run(folder, epoch=6)
         (folder / "round.toml").write_text("tasks = 3\n", encoding="utf-8")
@@ -155,16 +155,16 @@ def test_with_assign_a_validator_judges_those_that_are_his(tmp_path: Path) -> No
     with serving(do=DONE) as server:
         folder = competition(tmp_path, server, people, tasks=1, validators=("val-1", "val-2"), consensus="assign = 1")
         (folder / "randomness.csv").write_text("epoch,hex\n1," + "07" * 32 + "\n", encoding="utf-8")
-        one, two = run(folder, "val-1"), run(folder, "val-2")
+        first, two = run(folder, "val-1"), run(folder, "val-2")
     mine = {who for who, _ in outcomes(folder, "val-1")}
     theirs = {who for who, _ in outcomes(folder, "val-2")}
     assert mine | theirs == set(people)
     assert not mine & theirs
-    assert (set(one.others), set(two.others)) == (theirs, mine)
+    assert (set(first.others), set(two.others)) == (theirs, mine)
 
 
 @pytest.mark.parametrize(
-    ("file", "change", "said"),
+    ("file", "change", "message"),
     [
         ("scheme.toml", ('kind = "workflow"', 'kind = "given"'), "is 'given', and plans are judged as workflows"),
         ("services.toml", ("[services.s]", "[services.t]"), "there is no service 's'"),
@@ -174,7 +174,7 @@ def test_with_assign_a_validator_judges_those_that_are_his(tmp_path: Path) -> No
     ],
 )
 def test_what_could_not_be_judged_is_refused_before_anybody_is_asked(
-    tmp_path: Path, file: str, change: tuple[str, str], said: str
+    tmp_path: Path, file: str, change: tuple[str, str], message: str
 ) -> None:
     with serving(do=DONE) as server:
         folder = competition(tmp_path, server, {"ann": plan()})
@@ -183,7 +183,7 @@ def test_what_could_not_be_judged_is_refused_before_anybody_is_asked(
         place.write_text(place.read_text(encoding="utf-8").replace(*change), encoding="utf-8")
         with pytest.raises(BadInput) as refused:
             run(folder)
-        assert said in str(refused.value)
+        assert message in str(refused.value)
         assert server.seen == []
 
 
@@ -211,9 +211,9 @@ def test_what_was_kept_just_before_a_crash_is_made_up_for(tmp_path: Path) -> Non
         file.write_bytes(b"".join(whole_lines[:2]) + whole_lines[2][:50])  # a crash while the third line was written
         before = len(server.seen)
         events: list[RunEvent] = []
-        found = run(folder, events=events)
+        summary = run(folder, events=events)
         assert len(server.seen) == before  # nobody was asked again
-    assert found.planned == 0
+    assert summary.planned == 0
     assert [event.count for event in events if event.kind == "kept"] == [2]
     assert sorted(file.read_bytes().splitlines()) == sorted(whole.splitlines())
 
@@ -238,8 +238,8 @@ def test_a_full_disk_is_nobodys_fault(tmp_path: Path, monkeypatch: pytest.Monkey
     with serving(do=DONE) as server:
         folder = competition(tmp_path, server, {"ann": plan()}, tasks=1)
         monkeypatch.setattr(planners, "ask_planner", full)
-        found = run(folder, attempts=2)
-    assert [why for _, why in found.errors] == ["the host: No space left on device"]
+        summary = run(folder, attempts=2)
+    assert [why for _, why in summary.errors] == ["the host: No space left on device"]
     assert lines(folder) == []
 
 
@@ -256,8 +256,8 @@ def test_a_record_that_cannot_be_kept_is_no_evidence(tmp_path: Path, monkeypatch
         folder = competition(tmp_path, server, {"ann": plan()}, tasks=1)
         with monkeypatch.context() as patch:
             patch.setattr(RunStore, "keep", lambda _self, _found: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-            found = run(folder, attempts=2)
-        assert "it could not be kept" in found.errors[0][1]
+            summary = run(folder, attempts=2)
+        assert "it could not be kept" in summary.errors[0][1]
         assert lines(folder) == []
         assert dict(run(folder).outcomes) == {"ran": 1}
 
@@ -302,5 +302,5 @@ def test_ctrl_c_stops_it_and_the_same_command_goes_on(tmp_path: Path) -> None:
         assert b"Traceback" not in said_to_stderr
         done = len(lines(folder))
         assert 0 < done < 12
-        found = run(folder)
-    assert (found.planned, len(outcomes(folder))) == (12 - done, 12)
+        summary = run(folder)
+    assert (summary.planned, len(outcomes(folder))) == (12 - done, 12)

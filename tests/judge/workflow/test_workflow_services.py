@@ -63,8 +63,8 @@ def carried_out(
     return asyncio.run(work()), took[0]
 
 
-def outcomes(found: PlanRun) -> list[str]:
-    return [attempt.outcome for attempt in found.steps[0].attempts]
+def outcomes(run: PlanRun) -> list[str]:
+    return [attempt.outcome for attempt in run.steps[0].attempts]
 
 
 def test_a_service_is_asked_by_post_and_told_which_attempt_it_is() -> None:
@@ -74,9 +74,9 @@ def test_a_service_is_asked_by_post_and_told_which_attempt_it_is() -> None:
         replies.pop(0)(handler)
 
     with serving(do=next_one) as server:
-        found, _ = carried_out(http(server), params={"q": "é"}, retry_count=1)
-    assert (found.completed, found.retries, found.cost, found.outputs) == (1, 1, NANO // 1000, {"a": {"n": 1}})
-    headers = [{name.lower(): value for name, value in one.items()} for _, one in server.seen]
+        run, _ = carried_out(http(server), params={"q": "é"}, retry_count=1)
+    assert (run.completed, run.retries, run.cost, run.outputs) == (1, 1, NANO // 1000, {"a": {"n": 1}})
+    headers = [{name.lower(): value for name, value in sent.items()} for _, sent in server.seen]
     assert [header["assay-attempt"] for header in headers] == ["1", "2"]
     assert {header["idempotency-key"] for header in headers} == {"run/a"}
     assert all("authorization" not in header for header in headers)
@@ -89,9 +89,9 @@ def test_a_key_is_sent_and_shown_nowhere(monkeypatch: pytest.MonkeyPatch) -> Non
         with pytest.raises(BadInput, match="SEARCH_KEY is not set"):
             carried_out(services)
         monkeypatch.setenv("SEARCH_KEY", secret)
-        found, _ = carried_out(services)
+        run, _ = carried_out(services)
         assert server.seen[0][1]["authorization"] == f"Bearer {secret}"
-    assert secret not in repr(found) + repr(services)
+    assert secret not in repr(run) + repr(services)
 
 
 MISBEHAVIOUR: dict[str, Reply] = {
@@ -127,11 +127,11 @@ LIES: dict[str, Any] = {
 def within(run: Any, bound: float) -> PlanRun:
     """The run, in time; on a machine that is busy elsewhere it has three tries to be, and the same result each time."""
     for _ in range(3):
-        found, seconds = run()
+        plan_run, seconds = run()
         if seconds <= bound:
             break
     assert seconds <= bound
-    result: PlanRun = found
+    result: PlanRun = plan_run
     return result
 
 
@@ -144,21 +144,21 @@ def test_a_run_ends_in_time_with_the_right_one_to_blame(name: str, health: str) 
     """The latency bound is 2 s; with a time-out of 0.3 s declared, and one retry."""
     pings = {"well": well(), "broken": reply_of({}, 500), "hanging": hangs}
     with serving(do=MISBEHAVIOUR[name], ping=pings[health]) as server:
-        found = within(lambda: carried_out(http(server), retry_count=1, timeout_seconds="0.3"), LATENCY + MORE)
-    assert (found.completed, found.retries, found.hard_failures, found.cost) == (0, 1, 1, 0)
+        run = within(lambda: carried_out(http(server), retry_count=1, timeout_seconds="0.3"), LATENCY + MORE)
+    assert (run.completed, run.retries, run.hard_failures, run.cost) == (0, 1, 1, 0)
     late = name in ("hangs", "hangs amid the body", "drips", "answers late")
-    assert set(outcomes(found)) == {"timeout" if late else "broken"}
-    assert bool(found.broken) == (health != "well" or name in OWN)
+    assert set(outcomes(run)) == {"timeout" if late else "broken"}
+    assert bool(run.broken) == (health != "well" or name in OWN)
 
 
 @pytest.mark.parametrize("health", ["well", "hanging"])
 @pytest.mark.parametrize("name", ["hangs", "hangs amid the body", "drips"])
 def test_without_a_time_out_of_its_own_a_step_has_the_tasks(name: str, health: str) -> None:
     with serving(do=MISBEHAVIOUR[name], ping=well() if health == "well" else hangs) as server:
-        found = within(lambda: carried_out(http(server)), LATENCY + MORE)
-    assert (found.stopped, found.timeouts, found.hard_failures, outcomes(found)) == ("latency", 0, 0, ["given-up"])
-    assert bool(found.broken) == (health != "well")
-    assert found.nanoseconds >= LATENCY * NANO
+        run = within(lambda: carried_out(http(server)), LATENCY + MORE)
+    assert (run.stopped, run.timeouts, run.hard_failures, outcomes(run)) == ("latency", 0, 0, ["given-up"])
+    assert bool(run.broken) == (health != "well")
+    assert run.nanoseconds >= LATENCY * NANO
 
 
 @pytest.mark.parametrize("name", LIES)
@@ -166,14 +166,14 @@ def test_without_a_time_out_of_its_own_a_step_has_the_tasks(name: str, health: s
 def test_a_cost_that_is_none_is_the_services_fault_and_no_hard_failure_counts(name: str, status: int) -> None:
     reply = LIES[name] if status == 200 else {"error": "no"} | {key: value for key, value in LIES[name].items() if key == "cost"}
     with serving(do=reply_of(reply, status), ping=well(cost="0")) as server:
-        found, _ = carried_out(http(server), retry_count=3)
+        run, _ = carried_out(http(server), retry_count=3)
     if status == 400 and name == "no cost":  # a refusal needs none
-        assert (found.broken, outcomes(found)) == ("", ["denied"] * 4)
+        assert (run.broken, outcomes(run)) == ("", ["denied"] * 4)
     elif name == "above what it may be":  # a plan may have asked for too much
-        assert (outcomes(found), found.cost, found.hard_failures, found.broken) == (["lied"], 0, 1, "")
+        assert (outcomes(run), run.cost, run.hard_failures, run.broken) == (["lied"], 0, 1, "")
     else:
-        assert (outcomes(found), found.cost) == (["lied"], 0)
-        assert "does not answer in the required form: the " in found.broken
+        assert (outcomes(run), run.cost) == (["lied"], 0)
+        assert "does not answer in the required form: the " in run.broken
     with serving(do=reply_of(LIES[name]), ping=reply_of(LIES[name])) as server:
         assert carried_out(http(server), retry_count=3)[0].broken
 
@@ -181,8 +181,8 @@ def test_a_cost_that_is_none_is_the_services_fault_and_no_hard_failure_counts(na
 @pytest.mark.parametrize("output", ["NaN", "[" * 200 + "]" * 200, '{"a": 1, "a": 2}', "9" * 5000])
 def test_an_output_that_a_plan_may_have_asked_for_is_not_the_services_fault(output: str) -> None:
     with serving(do=reply_of(f'{{"output": {output}, "cost": "0"}}'.encode()), ping=well(cost="0")) as server:
-        found, _ = carried_out(http(server))
-    assert (outcomes(found), found.hard_failures, found.broken) == (["broken"], 1, "")
+        run, _ = carried_out(http(server))
+    assert (outcomes(run), run.hard_failures, run.broken) == (["broken"], 1, "")
 
 
 @pytest.mark.parametrize(
@@ -195,21 +195,21 @@ def test_an_output_that_a_plan_may_have_asked_for_is_not_the_services_fault(outp
 )
 def test_a_refusal_is_the_plans(reply: Reply, cost: int) -> None:
     with serving(do=reply, ping=hangs) as server:
-        found, _ = carried_out(http(server))
-    assert (outcomes(found), found.cost, found.hard_failures, found.broken) == (["denied"], cost, 1, "")
+        run, _ = carried_out(http(server))
+    assert (outcomes(run), run.cost, run.hard_failures, run.broken) == (["denied"], cost, 1, "")
 
 
 def test_nobody_there_is_a_broken_service() -> None:
     with serving(do=well()) as server:
         services = http(server)
-    found, _ = carried_out(services)
-    assert "cannot be reached" in found.broken
+    run, _ = carried_out(services)
+    assert "cannot be reached" in run.broken
 
 
 def test_numbers_stay_as_they_were_written() -> None:
     with serving(do=reply_of(b'{"output": {"n": 0.10000000000000000001}, "cost": "0"}')) as server:
-        found, _ = carried_out(http(server))
-    assert str(found.outputs["a"]["n"]) == "0.10000000000000000001"
+        run, _ = carried_out(http(server))
+    assert str(run.outputs["a"]["n"]) == "0.10000000000000000001"
 
 
 PROGRAM = """
@@ -235,16 +235,16 @@ def command(tmp_path: Path) -> Services:
 
 def test_a_command_answers_from_a_box(tmp_path: Path) -> None:
     services, box = command(tmp_path), bubblewrap()
-    found, _ = carried_out(services, params={"k": 1}, folder=tmp_path, sandbox=box)
-    assert (found.outputs["a"], found.cost) == ([{"k": 1}, "1", "/service"], 5 * NANO // 1000)
+    run, _ = carried_out(services, params={"k": 1}, folder=tmp_path, sandbox=box)
+    assert (run.outputs["a"], run.cost) == ([{"k": 1}, "1", "/service"], 5 * NANO // 1000)
     for what, outcome in (("fail", "broken"), ("flood", "broken"), ("deny", "denied")):
-        found, _ = carried_out(services, params={"what": what}, folder=tmp_path, sandbox=box)
-        assert (outcomes(found), found.broken) == ([outcome], ""), found.steps
-    found = within(
+        run, _ = carried_out(services, params={"what": what}, folder=tmp_path, sandbox=box)
+        assert (outcomes(run), run.broken) == ([outcome], ""), run.steps
+    run = within(
         lambda: carried_out(services, params={"what": "hang"}, folder=tmp_path, sandbox=box, timeout_seconds="0.3"),
         LATENCY + MORE,
     )
-    assert (outcomes(found), found.timeouts) == (["timeout"], 1)
+    assert (outcomes(run), run.timeouts) == (["timeout"], 1)
 
 
 def test_a_command_needs_a_sandbox(tmp_path: Path) -> None:
@@ -290,10 +290,10 @@ def test_a_python_function_answers_from_a_process(tmp_path: Path, monkeypatch: p
 
     assert asked()[0].outputs == {"a": ["do", {}]}
     for what, outcome in (("raise", "broken"), ("flood", "broken"), ("deny", "denied")):
-        found, _ = asked(what)
-        assert (outcomes(found), found.broken) == ([outcome], ""), what
-    found, _ = asked("hang", timeout_seconds="0.5")
-    assert (outcomes(found), found.broken) == (["timeout"], "")
+        run, _ = asked(what)
+        assert (outcomes(run), run.broken) == ([outcome], ""), what
+    run, _ = asked("hang", timeout_seconds="0.5")
+    assert (outcomes(run), run.broken) == (["timeout"], "")
 
 
 def test_a_function_that_is_not_installed_is_a_broken_service() -> None:
@@ -320,7 +320,7 @@ max_cost = "0.01"
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (("kind = \"http\"", "kind = \"smtp\""), "services.toml:3: services.s.kind: is missing or unknown; use one of command"),
         (("\"http://127.0.0.1:1/\"", "\"ftp://x/\""), "services.toml:4: services.s.url: is not an address"),
@@ -338,7 +338,7 @@ max_cost = "0.01"
         ),
     ],
 )  # fmt: skip
-def test_what_is_wrong_with_services_toml_is_said(tmp_path: Path, change: tuple[str, str], said: str) -> None:
+def test_what_is_wrong_with_services_toml_is_said(tmp_path: Path, change: tuple[str, str], message: str) -> None:
     file = tmp_path / "services.toml"
     file.write_text(GOOD, encoding="utf-8")
     assert files.read(file).actions == {"s": frozenset({"do", "ping"})}
@@ -346,7 +346,7 @@ def test_what_is_wrong_with_services_toml_is_said(tmp_path: Path, change: tuple[
     file.write_text(GOOD.replace(*change), encoding="utf-8")
     with pytest.raises(BadInput) as refused:
         files.read(file)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert "secret" not in str(refused.value)
 
 
@@ -355,9 +355,9 @@ def test_a_service_that_a_task_wants_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no such file"):
         files.read(file)
     file.write_text(GOOD, encoding="utf-8")
-    found = files.read(file)
-    found.check_has({"s": frozenset({"do"})})
+    services = files.read(file)
+    services.check_has({"s": frozenset({"do"})})
     with pytest.raises(BadInput, match="there is no service 't'"):
-        found.check_has({"t": frozenset({"do"})})
+        services.check_has({"t": frozenset({"do"})})
     with pytest.raises(BadInput, match="'s' has no action 'fly'"):
-        found.check_has({"s": frozenset({"fly"})})
+        services.check_has({"s": frozenset({"fly"})})

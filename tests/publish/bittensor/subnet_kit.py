@@ -14,8 +14,8 @@ BLOCK = BlockId(1000, "0x" + "ab" * 32)
 
 
 def neuron(uid: int, hotkey: str, **changes: Any) -> Neuron:
-    made = Neuron(uid, hotkey, f"cold-{hotkey}", stake=10**12, permit=True, active=True, last_update=0, registered_at=1)
-    return replace(made, **changes)
+    plain = Neuron(uid, hotkey, f"cold-{hotkey}", stake=10**12, permit=True, active=True, last_update=0, registered_at=1)
+    return replace(plain, **changes)
 
 
 def subnet(*hotkeys: str, **changes: Any) -> SubnetState:
@@ -48,7 +48,9 @@ def subnet(*hotkeys: str, **changes: Any) -> SubnetState:
 
 
 def with_me(there: SubnetState, **changes: Any) -> SubnetState:
-    return replace(there, neurons=tuple(replace(one, **changes) if one.hotkey == ME else one for one in there.neurons))
+    return replace(
+        there, neurons=tuple(replace(neuron, **changes) if neuron.hotkey == ME else neuron for neuron in there.neurons)
+    )
 
 
 def shares(parts: Mapping[str, tuple[int, str]], burn: str = "0", burn_uid: int = 0) -> EpochShares:

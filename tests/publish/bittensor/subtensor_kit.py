@@ -70,11 +70,11 @@ class RpcLine:
 @contextmanager
 def line(url: str) -> Iterator[RpcLine]:
     """A bare connection for a while."""
-    made = RpcLine(url)
+    wire = RpcLine(url)
     try:
-        yield made
+        yield wire
     finally:
-        made.socket.close()
+        wire.socket.close()
 
 
 class CallSigner:
@@ -140,5 +140,5 @@ def outcome(simulator: Simulator, block: int | None = None) -> str:
 
 def events(simulator: Simulator, block: int) -> list[tuple[str, Any]]:
     """The subtensor pallet's events of a block."""
-    found = simulator.state.get("System.Events", at=block)
-    return [(one["event_id"], one["attributes"]) for one in found if one["module_id"] == "SubtensorModule"]
+    entries = simulator.state.get("System.Events", at=block)
+    return [(entry["event_id"], entry["attributes"]) for entry in entries if entry["module_id"] == "SubtensorModule"]

@@ -30,8 +30,8 @@ SIGNER = keys.read(b"91" * 32)
 
 @pytest.fixture
 def chain(shared: Path) -> Iterator[Simulator]:
-    with kit.subnet() as made:
-        yield made
+    with kit.subnet() as simulator:
+        yield simulator
 
 
 @pytest.fixture
@@ -56,8 +56,8 @@ def test_a_subnets_competitions_are_joined(tmp_path: Path, chain: Simulator) -> 
     plan = kit.opened(tmp_path).plan(settled_epoch.read_joint(file))
     assert [row["share"] for row in plan.content["weights"]] == ["9/20", "3/10", "3/20"]
     assert plan.content["burn"]["share"] == "1/10"
-    found = kit.opened(tmp_path, time).send(plan, time.messages.append)
-    assert isinstance(found, Confirmed)
+    outcome = kit.opened(tmp_path, time).send(plan, time.messages.append)
+    assert isinstance(outcome, Confirmed)
     # 0.3, 0.45, 0.15 and 0.1, the largest 65535.
     assert chain.weights(NETUID, ME) == {0: 14563, 2: 43690, 3: 65535, 4: 21845}
     assert kit.states(tmp_path) == ["planned", "sent", "confirmed"]
@@ -100,9 +100,9 @@ def test_the_uids_of_another_subnet_are_not_published(tmp_path: Path, chain: Sim
         kit.registry_of(tmp_path / name, chain, netuid=NETUID + 1)
         kit.settle(tmp_path / name, {"//M2": "0.2"}, EPOCH + 1)
     subnet_bundle.sign(file, SIGNER)
-    found = kit.opened(tmp_path).send(kit.opened(tmp_path).plan(settled_epoch.read_joint(file)), print)
-    assert isinstance(found, Refusal)
-    assert (found.code, chain.included()) == ("wrong-registry", [])
+    outcome = kit.opened(tmp_path).send(kit.opened(tmp_path).plan(settled_epoch.read_joint(file)), print)
+    assert isinstance(outcome, Refusal)
+    assert (outcome.code, chain.included()) == ("wrong-registry", [])
 
 
 def test_a_competition_without_a_receipt_is_not_joined(tmp_path: Path, chain: Simulator) -> None:
@@ -123,53 +123,53 @@ def test_the_command(tmp_path: Path, shared: Path) -> None:
     with kit.subnet(block_time=0.1) as there:
         place = kit.publish_toml(kit.competition(tmp_path / "c"), there)
         there.register(NETUID, "//Stranger", uid=4)
-        code, said = typed(place, "--to", "sn")
+        code, printed = typed(place, "--to", "sn")
         assert code == 0
-        assert "Nothing was sent: --yes sends it." in said, said
-        assert "to be set" in said
-        assert re.search(r"burn +uid 0 +10923  new", said), said
-        assert "gets nothing and its weight burns: uid 4 has the hotkey" in " ".join(said.split())
-        code, said = typed(place, "--to", "sn", "--yes")
-        assert code == 0, said
-        assert re.search(r"The chain has it, in block \d+, by 0x[0-9a-f]{64}\.", " ".join(said.split()))
-        code, said = typed(place, "--to", "sn", "--json")
-        found = json.loads(said)
-        assert found["outcome"]["state"] == "confirmed"
-        assert found["held"] == {"uid 0": "10923", "uid 2": "65535", "uid 3": "32768"}
-        assert {row["account"]: row["value"] for row in found["lines"]}["uid 4"] == "0"
+        assert "Nothing was sent: --yes sends it." in printed, printed
+        assert "to be set" in printed
+        assert re.search(r"burn +uid 0 +10923  new", printed), printed
+        assert "gets nothing and its weight burns: uid 4 has the hotkey" in " ".join(printed.split())
+        code, printed = typed(place, "--to", "sn", "--yes")
+        assert code == 0, printed
+        assert re.search(r"The chain has it, in block \d+, by 0x[0-9a-f]{64}\.", " ".join(printed.split()))
+        code, printed = typed(place, "--to", "sn", "--json")
+        document = json.loads(printed)
+        assert document["outcome"]["state"] == "confirmed"
+        assert document["held"] == {"uid 0": "10923", "uid 2": "65535", "uid 3": "32768"}
+        assert {row["account"]: row["value"] for row in document["lines"]}["uid 4"] == "0"
         kit.settle(place, kit.SCORES, EPOCH + 1)
-        code, said = typed(place, "--to", "sn", "--yes")
-        assert (code, "It is too early" in said) == (0, True)
+        code, printed = typed(place, "--to", "sn", "--yes")
+        assert (code, "It is too early" in printed) == (0, True)
         subnet_file = joined(tmp_path / "s", there)
-        code, said = typed(subnet_file, "--to", "sn")
-        assert (code, "It is too early" in said) == (0, True), said
+        code, printed = typed(subnet_file, "--to", "sn")
+        assert (code, "It is too early" in printed) == (0, True), printed
 
 
 def test_a_dry_run_says_what_it_could_not_look_at(tmp_path: Path, shared: Path) -> None:
     with kit.subnet(commit=True) as there:
         place = kit.publish_toml(kit.competition(tmp_path / "c"), there)
-        code, said = typed(place, "--to", "sn")
+        code, printed = typed(place, "--to", "sn")
         assert code == 1
-        assert "It was refused: this machine's clock is" in said  # a simulated chain has a clock of its own
+        assert "It was refused: this machine's clock is" in printed  # a simulated chain has a clock of its own
         (place / "publish.toml").write_text((place / "publish.toml").read_text().replace('key = "me"', ""))
-        code, said = typed(place, "--to", "sn")
-        assert "publish.toml names no key, so registration, permit, stake," in " ".join(said.split())
-        assert "there now" not in said
+        code, printed = typed(place, "--to", "sn")
+        assert "publish.toml names no key, so registration, permit, stake," in " ".join(printed.split())
+        assert "there now" not in printed
 
 
 def test_the_command_about_a_commitment(tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with kit.subnet(commit=True, block_time=0.1) as there:
         place = kit.publish_toml(kit.competition(tmp_path / "c"), there)
         monkeypatch.setattr(publisher, "SystemClock", partial(SystemClock, wall=PassingBlocks(there).wall))
-        code, said = typed(place, "--to", "sn", "--yes")
+        code, printed = typed(place, "--to", "sn", "--yes")
         assert code == 0
-        assert re.search(r"The chain has it, locked, by 0x[0-9a-f]{64}, and opens it about block \d+", " ".join(said.split()))
+        assert re.search(r"The chain has it, locked, by 0x[0-9a-f]{64}, and opens it about block \d+", " ".join(printed.split()))
 
 
 def test_a_watch_sets_each_new_epoch_when_the_chain_allows(place: Path, chain: Simulator) -> None:
-    passing, told = PassingBlocks(chain), list[WatchEvent]()
+    passing, events = PassingBlocks(chain), list[WatchEvent]()
     watch = TargetWatch(
-        publishers.read_target(place, "sn"), kit.opened(place, passing), told.append, clock=lambda: passing.seconds
+        publishers.read_target(place, "sn"), kit.opened(place, passing), events.append, clock=lambda: passing.seconds
     )
     assert watch.step().exit_code == 0
     assert chain.weights(NETUID, ME) == WEIGHTS

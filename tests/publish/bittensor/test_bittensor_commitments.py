@@ -18,8 +18,8 @@ from weights_kit import EPOCH, ME, NETUID, WEIGHTS, PassingBlocks
 
 @pytest.fixture
 def chain(shared: Path) -> Iterator[Simulator]:
-    with kit.subnet() as made:
-        yield made
+    with kit.subnet() as simulator:
+        yield simulator
 
 
 @pytest.fixture
@@ -37,26 +37,26 @@ def test_a_commitment_is_opened_and_read_back(locked: tuple[Path, Simulator]) ->
     place, chain = locked
     chain.opens("//Val", WEIGHTS)
     time = PassingBlocks(chain)
-    found = kit.sent(place, time)
-    assert isinstance(found, Sent), found
-    assert found.opens is not None
+    outcome = kit.sent(place, time)
+    assert isinstance(outcome, Sent), outcome
+    assert outcome.opens is not None
     assert kit.states(place) == ["planned", "sent", "committed", "sent"]
-    ((_, one),) = chain.included()
-    assert one["call"]["call_function"] == "commit_timelocked_mechanism_weights"
-    said = {arg["name"]: arg["value"] for arg in one["call"]["call_args"]}
-    assert (said["netuid"], said["mecid"], said["commit_reveal_version"]) == (NETUID, 0, 4)
+    ((_, extrinsic),) = chain.included()
+    assert extrinsic["call"]["call_function"] == "commit_timelocked_mechanism_weights"
+    arguments = {arg["name"]: arg["value"] for arg in extrinsic["call"]["call_args"]}
+    assert (arguments["netuid"], arguments["mecid"], arguments["commit_reveal_version"]) == (NETUID, 0, 4)
     # Until then it waits, and nothing else is sent.
-    assert kit.sent(place, time) == found == kit.opened(place, time).confirm(kit.planned(place))
-    chain.step(found.opens - chain.chain.head.number - 1)
+    assert kit.sent(place, time) == outcome == kit.opened(place, time).confirm(kit.planned(place))
+    chain.step(outcome.opens - chain.chain.head.number - 1)
     assert chain.weights(NETUID, ME) == {}
     chain.step()
     assert chain.weights(NETUID, ME) == WEIGHTS, "the block in which the chain opens it was foretold"
-    assert kit.sent(place, time) == found, "it is not final yet"
+    assert kit.sent(place, time) == outcome, "it is not final yet"
     chain.step(3)
     assert isinstance(kit.opened(place, time).compare(kit.planned(place)).outcome, Confirmed)
     done = kit.sent(place, time)
     assert isinstance(done, Confirmed)
-    assert done.transaction == found.transaction
+    assert done.transaction == outcome.transaction
     assert len(chain.included()) == 1
     assert kit.states(place)[-1] == "confirmed"
     assert kit.sent(place, time) == done
@@ -66,8 +66,8 @@ def test_a_commitment_that_does_not_open_is_told_and_made_anew(locked: tuple[Pat
     place, chain = locked
     chain.opens("//Val", None)
     time = PassingBlocks(chain)
-    found = kit.sent(place, time)
-    assert isinstance(found, Sent)
+    outcome = kit.sent(place, time)
+    assert isinstance(outcome, Sent)
     chain.step(100)
     failed = kit.sent(place, time)
     assert isinstance(failed, Refusal)
@@ -76,7 +76,7 @@ def test_a_commitment_that_does_not_open_is_told_and_made_anew(locked: tuple[Pat
     chain.opens("//Val", WEIGHTS)
     again = kit.sent(place, time)
     assert isinstance(again, Sent)
-    assert again.transaction != found.transaction
+    assert again.transaction != outcome.transaction
     chain.step(50)
     assert isinstance(kit.sent(place, time), Confirmed)
 
@@ -84,9 +84,9 @@ def test_a_commitment_that_does_not_open_is_told_and_made_anew(locked: tuple[Pat
 def test_nobody_waits_so_many_epochs(locked: tuple[Path, Simulator]) -> None:
     place, chain = locked
     chain.set("RevealPeriodEpochs", NETUID, value=REVEAL_EPOCHS + 1)
-    found = kit.sent(place, PassingBlocks(chain))
-    assert isinstance(found, Refusal)
-    assert (found.code, kit.states(place)) == ("reveal-period", ["refused"])
+    outcome = kit.sent(place, PassingBlocks(chain))
+    assert isinstance(outcome, Refusal)
+    assert (outcome.code, kit.states(place)) == ("reveal-period", ["refused"])
     chain.set("RevealPeriodEpochs", NETUID, value=REVEAL_EPOCHS)
     assert isinstance(kit.sent(place, PassingBlocks(chain)), Sent)
 
@@ -96,11 +96,11 @@ def test_a_commitment_waits_for_the_beacon(locked: tuple[Path, Simulator]) -> No
     chain.pulses(False)
     chain.opens("//Val", WEIGHTS)
     time = PassingBlocks(chain)
-    found = kit.sent(place, time)
-    assert isinstance(found, Sent)
-    assert found.opens is not None
-    chain.step(found.opens - chain.chain.head.number + 4)
-    assert kit.sent(place, time) == found
+    outcome = kit.sent(place, time)
+    assert isinstance(outcome, Sent)
+    assert outcome.opens is not None
+    chain.step(outcome.opens - chain.chain.head.number + 4)
+    assert kit.sent(place, time) == outcome
     chain.pulses(True)
     chain.step(4)
     assert isinstance(kit.sent(place, time), Confirmed)
@@ -118,7 +118,7 @@ def test_another_hotkeys_commitment_is_its_own(locked: tuple[Path, Simulator]) -
         assert isinstance(kit.sent(place, time), Sent)
     chain.step(50)
     assert isinstance(kit.sent(place, time), Confirmed)
-    assert [one.state for one in kit.tried(place)] == ["committed", "confirmed"]
+    assert [attempt.state for attempt in kit.tried(place)] == ["committed", "confirmed"]
     (place / "hotkey").write_text(kit.secret("//Val"))
     assert isinstance(kit.sent(place, time), Confirmed)
 
@@ -134,7 +134,7 @@ def test_the_next_epoch_does_not_wait_for_the_one_before_to_open(locked: tuple[P
     assert len(chain.included()) == 2
     chain.step(50)
     assert isinstance(kit.sent(place, time, EPOCH + 1), Confirmed)
-    assert [one.state for one in kit.tried(place)] == ["superseded", "confirmed"]
+    assert [attempt.state for attempt in kit.tried(place)] == ["superseded", "confirmed"]
 
 
 @pytest.mark.parametrize(
@@ -148,10 +148,10 @@ def test_the_next_epoch_does_not_wait_for_the_one_before_to_open(locked: tuple[P
 def test_a_commitment_that_cannot_be_made(locked: tuple[Path, Simulator], setting: str, value: int, code: str, hint: str) -> None:
     place, chain = locked
     chain.set(setting, *(() if setting == "CommitRevealWeightsVersion" else (NETUID,)), value=value)
-    found = kit.sent(place, PassingBlocks(chain))
-    assert isinstance(found, Refusal), found
-    assert (found.code, chain.included()) == (code, [])
-    assert hint in found.hint
+    outcome = kit.sent(place, PassingBlocks(chain))
+    assert isinstance(outcome, Refusal), outcome
+    assert (outcome.code, chain.included()) == (code, [])
+    assert hint in outcome.hint
 
 
 @pytest.mark.parametrize(("off", "words"), [(-121, "behind"), (121, "ahead of")])
@@ -160,19 +160,19 @@ def test_a_clock_that_is_wrong_would_lose_it(locked: tuple[Path, Simulator], off
     time = PassingBlocks(chain)
     right = time.wall()
     time.wall = lambda: right + off  # type: ignore[method-assign]
-    found = kit.sent(place, time)
-    assert isinstance(found, Refusal)
-    assert found.code == "clock"
-    assert f"121 seconds {words} the chain's" in found.what
+    outcome = kit.sent(place, time)
+    assert isinstance(outcome, Refusal)
+    assert outcome.code == "clock"
+    assert f"121 seconds {words} the chain's" in outcome.what
 
 
 def test_a_subnet_that_turns_to_commitments_in_between(place: Path, chain: Simulator) -> None:
     chain.guards(False)
     chain.opens("//Val", WEIGHTS)
     time = PassingBlocks(chain, lambda: chain.set("CommitRevealWeightsEnabled", NETUID, value=True))
-    found = kit.sent(place, time)
-    assert isinstance(found, Sent), found
-    assert [one.state for one in kit.tried(place)] == ["failed", "committed"]
+    outcome = kit.sent(place, time)
+    assert isinstance(outcome, Sent), outcome
+    assert [attempt.state for attempt in kit.tried(place)] == ["failed", "committed"]
 
 
 @pytest.mark.full
@@ -185,11 +185,11 @@ def test_an_old_runtime_takes_plain_weights_and_no_commitments(tmp_path: Path, s
         chain.set("CommitRevealWeightsEnabled", NETUID, value=True)
         chain.step(100)
         kit.settle(place, kit.SCORES, EPOCH + 1)
-        found = kit.sent(place, PassingBlocks(chain), EPOCH + 1)
-        assert isinstance(found, Refusal)
-        assert found.code == "IncorrectCommitRevealVersion"
-        assert found.what == "the chain's runtime is older than commitments of version 4"
-        assert "wait until the chain is upgraded" in found.hint
+        outcome = kit.sent(place, PassingBlocks(chain), EPOCH + 1)
+        assert isinstance(outcome, Refusal)
+        assert outcome.code == "IncorrectCommitRevealVersion"
+        assert outcome.what == "the chain's runtime is older than commitments of version 4"
+        assert "wait until the chain is upgraded" in outcome.hint
 
 
 def test_a_runtime_that_has_no_such_call(locked: tuple[Path, Simulator], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,17 +205,17 @@ def test_a_runtime_that_has_no_such_call(locked: tuple[Path, Simulator], monkeyp
         def __getattr__(self, name: str) -> Any:
             return getattr(self.runtime, name)
 
-        def compose_call(self, pallet: str, name: str, said: dict[str, Any]) -> bytes:
+        def compose_call(self, pallet: str, name: str, arguments: dict[str, Any]) -> bytes:
             if name in self.unknown:
                 raise ValueError(f"call {pallet}.{name} not found")
-            return bytes(self.runtime.compose_call(pallet, name, said))
+            return bytes(self.runtime.compose_call(pallet, name, arguments))
 
     real, unknown = BittensorNode.runtime, ["commit_timelocked_mechanism_weights", "commit_timelocked_weights"]
     monkeypatch.setattr(BittensorNode, "runtime", lambda self, at=None: Older(real(self, at), *unknown))
-    found = kit.sent(place, PassingBlocks(chain))
-    assert isinstance(found, Refusal)
-    assert (found.code, chain.included()) == ("runtime", [])
+    outcome = kit.sent(place, PassingBlocks(chain))
+    assert isinstance(outcome, Refusal)
+    assert (outcome.code, chain.included()) == ("runtime", [])
     unknown.pop()
     assert isinstance(kit.sent(place, PassingBlocks(chain)), Sent)
-    ((_, one),) = chain.included()
-    assert one["call"]["call_function"] == "commit_timelocked_weights"
+    ((_, extrinsic),) = chain.included()
+    assert extrinsic["call"]["call_function"] == "commit_timelocked_weights"

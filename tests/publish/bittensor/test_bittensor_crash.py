@@ -26,8 +26,8 @@ FEW = {"WeightsSetRateLimit": 0, "Tempo": 6}
 
 @pytest.fixture(scope="module")
 def warm(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
-    with crash_kit.warm(tmp_path_factory.mktemp("warm"), "weights_crash") as made:
-        yield made
+    with crash_kit.warm(tmp_path_factory.mktemp("warm"), "weights_crash") as prepared:
+        yield prepared
 
 
 class WeightsStage:

@@ -56,9 +56,9 @@ def endpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Endpoin
 
 @pytest.fixture
 def there(endpoint: Endpoint) -> Iterator[BittensorNode]:
-    found = BittensorNode(endpoint.url)
-    yield found
-    found.close()
+    node = BittensorNode(endpoint.url)
+    yield node
+    node.close()
 
 
 @pytest.fixture
@@ -81,16 +81,16 @@ def published_of(
     kit.publish_toml(place, None, url=endpoint.url, chain=there.genesis(), netuid=endpoint.netuid)
     if endpoint.key is not None:
         shutil.copy(endpoint.key, place / "hotkey")
-    found = open_publisher(publishers.read_target(place, "sn"))
+    publisher = open_publisher(publishers.read_target(place, "sn"))
     with ledger_kit.opened(place) as ledger:
-        return found, found.plan(settled_epoch.read(ledger, kit.EPOCH))
+        return publisher, publisher.plan(settled_epoch.read(ledger, kit.EPOCH))
 
 
 def test_what_would_be_set(published: tuple[BittensorPublisher, PublishPlan]) -> None:
     publisher, plan = published
-    found = publisher.compare(plan)
-    assert found.outcome is None or isinstance(found.outcome, TooEarly | Refusal), found
-    assert [(line.account, line.value) for line in found.lines or ()] == [("uid 1", "0"), ("uid 2", "0"), ("uid 0", "65535")]
+    comparison = publisher.compare(plan)
+    assert comparison.outcome is None or isinstance(comparison.outcome, TooEarly | Refusal), comparison
+    assert [(line.account, line.value) for line in comparison.lines or ()] == [("uid 1", "0"), ("uid 2", "0"), ("uid 0", "65535")]
 
 
 def test_calls_are_what_the_runtime_reads(endpoint: Endpoint, there: BittensorNode) -> None:
@@ -103,11 +103,11 @@ def test_calls_are_what_the_runtime_reads(endpoint: Endpoint, there: BittensorNo
         calls.append(commit_call(runtime, endpoint.netuid, 0, b"\1" * 300, 10**8, 4))
     names = []
     for call in calls:
-        one = signed(runtime, call, key, nonce=3, genesis=there.genesis(), birth=there.finalized())
-        said = runtime.decode_extrinsic(one.raw)
-        assert (said["nonce"], said["tip"], said["extrinsic_hash"]) == (3, 0, one.hash)
-        assert nonces_of(runtime, said["address"], [one.raw, b"\0"]) == {3}
-        names.append(said["call"]["call_function"])
+        extrinsic = signed(runtime, call, key, nonce=3, genesis=there.genesis(), birth=there.finalized())
+        decoded = runtime.decode_extrinsic(extrinsic.raw)
+        assert (decoded["nonce"], decoded["tip"], decoded["extrinsic_hash"]) == (3, 0, extrinsic.hash)
+        assert nonces_of(runtime, decoded["address"], [extrinsic.raw, b"\0"]) == {3}
+        names.append(decoded["call"]["call_function"])
     assert names == ["set_weights", "set_mechanism_weights", "commit_timelocked_mechanism_weights"][: len(calls)]
 
 
@@ -115,13 +115,13 @@ def test_weights_are_set(burning: tuple[BittensorPublisher, PublishPlan], endpoi
     if endpoint.key is None:
         pytest.skip("ASSAY_SUBTENSOR_KEY names no hotkey's file")
     publisher, plan = burning
-    found = publisher.send(plan, print)
-    assert isinstance(found, Confirmed | Sent | TooEarly), found
-    if isinstance(found, Confirmed):
+    outcome = publisher.send(plan, print)
+    assert isinstance(outcome, Confirmed | Sent | TooEarly), outcome
+    if isinstance(outcome, Confirmed):
         assert publisher.compare(plan).held == {"uid 0": "65535"}
         subnet = read.read_subnet(there, endpoint.netuid, 0, there.head())
         assert isinstance(subnet, SubnetState)
         pulse = publisher.pulse()
         assert isinstance(pulse, Pulse)
-        assert pulse.last == found.block
+        assert pulse.last == outcome.block
     assert not isinstance(publisher.confirm(plan), Planned)

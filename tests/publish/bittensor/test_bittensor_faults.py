@@ -20,8 +20,8 @@ METHODS = (
 
 @pytest.fixture
 def chain(shared: Path) -> Iterator[Simulator]:
-    with kit.subnet() as made:
-        yield made
+    with kit.subnet() as simulator:
+        yield simulator
 
 
 @pytest.fixture
@@ -36,11 +36,11 @@ def test_a_connection_that_drops_in_the_middle(place: Path, chain: Simulator, ki
     """Seven times, each at that question, answered or not: reads are asked again; a transaction is looked for first."""
     chain.fault(kind, method, times=7)
     time = PassingBlocks(chain)
-    found: Outcome = Unknown("nothing yet")
+    outcome: Outcome = Unknown("nothing yet")
     for _ in range(5):
-        if isinstance(found, Unknown):
-            found = kit.sent(place, time)
-    kit.once(place, chain, found)
+        if isinstance(outcome, Unknown):
+            outcome = kit.sent(place, time)
+    kit.once(place, chain, outcome)
     assert len(kit.tried(place)) == 1
 
 
@@ -57,8 +57,8 @@ def test_answers_that_are_none(place: Path, chain: Simulator, kind: str) -> None
 def test_a_node_that_is_not_there(place: Path, chain: Simulator) -> None:
     kit.publish_toml(place, chain, rpc_seconds=1)
     chain.fault("half-open", times=None)
-    found = kit.sent(place, PassingBlocks(chain))
-    assert isinstance(found, Unknown)
+    outcome = kit.sent(place, PassingBlocks(chain))
+    assert isinstance(outcome, Unknown)
     assert kit.states(place) == ["unknown"]
     chain.clear()
     kit.once(place, chain, kit.sent(place, PassingBlocks(chain)))
@@ -82,11 +82,11 @@ def test_a_reorganisation(place: Path, chain: Simulator, keep: bool) -> None:
 def test_finality_that_is_late(place: Path, chain: Simulator) -> None:
     kit.publish_toml(place, chain, wait_seconds=5)
     chain.finality(stalled=True)
-    found = kit.sent(place, PassingBlocks(chain))
-    assert isinstance(found, Sent)
+    outcome = kit.sent(place, PassingBlocks(chain))
+    assert isinstance(outcome, Sent)
     assert chain.weights(NETUID, ME) == WEIGHTS
     again = kit.sent(place, PassingBlocks(chain))
-    assert again == found == kit.opened(place).compare(kit.planned(place)).outcome
+    assert again == outcome == kit.opened(place).compare(kit.planned(place)).outcome
     chain.finality(stalled=False)
     kit.once(place, chain, kit.sent(place, PassingBlocks(chain)))
 
@@ -94,9 +94,9 @@ def test_finality_that_is_late(place: Path, chain: Simulator) -> None:
 def test_nothing_begins_while_nothing_becomes_final(place: Path, chain: Simulator) -> None:
     chain.finality(stalled=True)
     chain.step(PERIOD)
-    found = kit.sent(place, PassingBlocks(chain))
-    assert isinstance(found, Unknown)
-    assert "is final" in found.what
+    outcome = kit.sent(place, PassingBlocks(chain))
+    assert isinstance(outcome, Unknown)
+    assert "is final" in outcome.what
     assert kit.tried(place) == []
 
 
@@ -111,8 +111,8 @@ def test_a_node_that_takes_it_and_does_not(place: Path, chain: Simulator, kind: 
     chain.fault(kind, times=None)
     kit.publish_toml(place, chain, wait_seconds=4)
     time = PassingBlocks(chain)
-    found = kit.sent(place, time)
-    assert isinstance(found, Sent), "nothing is confirmed that no final block has"
+    outcome = kit.sent(place, time)
+    assert isinstance(outcome, Sent), "nothing is confirmed that no final block has"
     assert chain.included() == []
     chain.clear()
     kit.once(place, chain, kit.sent(place, time))
@@ -141,17 +141,18 @@ def test_what_would_pay_a_stranger_by_now_is_not_handed_over(place: Path, chain:
     kit.sent(place, time)
     chain.clear()
     chain.register(NETUID, "//Stranger", uid=2)
-    found = kit.sent(place, time)
-    assert isinstance(found, Unknown)
-    (one,) = kit.tried(place)
-    assert f"a uid has changed hands since it was signed; it is not handed over, and expires with block {one.signed.death}" in (
-        found.what
+    outcome = kit.sent(place, time)
+    assert isinstance(outcome, Unknown)
+    (attempt,) = kit.tried(place)
+    assert (
+        f"a uid has changed hands since it was signed; it is not handed over, and expires with block {attempt.signed.death}"
+        in outcome.what
     )
     assert chain.included() == []
     chain.step(PERIOD)
     assert isinstance(kit.sent(place, time), Confirmed)
     assert chain.weights(NETUID, ME) == {0: 65535, 3: 32768, 4: 10923}
-    assert [one.state for one in kit.tried(place)] == ["expired", "confirmed"]
+    assert [attempt.state for attempt in kit.tried(place)] == ["expired", "confirmed"]
 
 
 def test_what_the_chain_would_not_take_by_now_is_not_handed_over(place: Path, chain: Simulator) -> None:
@@ -162,9 +163,9 @@ def test_what_the_chain_would_not_take_by_now_is_not_handed_over(place: Path, ch
     chain.clear()
     was = chain.get("LastUpdate", NETUID)
     chain.set("LastUpdate", NETUID, value=[0, chain.chain.head.number, 0, 0, 0])
-    found = kit.sent(place, time)
-    assert isinstance(found, Unknown)
-    assert "weights were last set in block" in found.what
+    outcome = kit.sent(place, time)
+    assert isinstance(outcome, Unknown)
+    assert "weights were last set in block" in outcome.what
     chain.set("LastUpdate", NETUID, value=was)
     for uid in (2, 3, 4):
         chain.register(NETUID, f"//Stranger{uid}", uid=uid)
@@ -178,8 +179,8 @@ def test_before_its_time_is_over_no_other_is_made(place: Path, chain: Simulator)
     chain.fault("forget", times=None)
     time = PassingBlocks(chain)
     kit.sent(place, time)
-    (one,) = kit.tried(place)
-    while chain.chain.finalized < one.signed.death - 6:
+    (attempt,) = kit.tried(place)
+    while chain.chain.finalized < attempt.signed.death - 6:
         chain.step()
     assert isinstance(kit.sent(place, time), Sent)
     assert len(kit.tried(place)) == 1
@@ -197,21 +198,21 @@ def test_the_nonce_was_used_by_something_else(place: Path, chain: Simulator) -> 
     chain.fault("error", "author_submitExtrinsic", code=1016, message="Immediately Dropped")
     time = PassingBlocks(chain, lambda: kit.elsewhere(chain, 0))
     kit.once(place, chain, kit.sent(place, time))
-    assert [(one.state, one.signed.nonce) for one in kit.tried(place)] == [("lost", 0), ("confirmed", 1)]
+    assert [(attempt.state, attempt.signed.nonce) for attempt in kit.tried(place)] == [("lost", 0), ("confirmed", 1)]
 
 
 def test_the_nonce_was_used_and_now_it_is_too_early(place: Path, chain: Simulator) -> None:
     chain.fault("error", "author_submitExtrinsic", code=1016, message="Immediately Dropped")
-    found = kit.sent(place, PassingBlocks(chain, lambda: kit.elsewhere(chain, 0)))
-    assert isinstance(found, TooEarly)
-    assert [one.state for one in kit.tried(place)] == ["lost"]
+    outcome = kit.sent(place, PassingBlocks(chain, lambda: kit.elsewhere(chain, 0)))
+    assert isinstance(outcome, TooEarly)
+    assert [attempt.state for attempt in kit.tried(place)] == ["lost"]
 
 
 def test_what_waits_in_the_pool_goes_first(place: Path, chain: Simulator) -> None:
     chain.set("WeightsSetRateLimit", NETUID, value=0)
     kit.elsewhere(chain, 0)
     kit.once(place, chain, kit.sent(place, PassingBlocks(chain)))
-    assert [one.signed.nonce for one in kit.tried(place)] == [1]
+    assert [attempt.signed.nonce for attempt in kit.tried(place)] == [1]
 
 
 def test_weights_that_something_else_has_replaced(place: Path, chain: Simulator) -> None:
@@ -220,9 +221,9 @@ def test_weights_that_something_else_has_replaced(place: Path, chain: Simulator)
     time = PassingBlocks(
         chain, lambda: None, lambda: kit.elsewhere(chain, 1), lambda: None, lambda: chain.finality(stalled=False)
     )
-    found = kit.sent(place, time)
-    assert isinstance(found, Refusal), found
-    assert found.code == "overwritten"
+    outcome = kit.sent(place, time)
+    assert isinstance(outcome, Refusal), outcome
+    assert outcome.code == "overwritten"
     assert kit.states(place)[-2:] == ["overwritten", "refused"]
 
 
@@ -232,13 +233,13 @@ def test_weights_that_something_else_has_replaced_since(place: Path, chain: Simu
     first = kit.sent(place, PassingBlocks(chain))
     kit.elsewhere(chain, 1)
     chain.step(3)
-    for found in (kit.opened(place).confirm(kit.planned(place)), kit.sent(place, PassingBlocks(chain))):
-        assert isinstance(found, Refusal), found
-        assert found.code == "overwritten"
+    for outcome in (kit.opened(place).confirm(kit.planned(place)), kit.sent(place, PassingBlocks(chain))):
+        assert isinstance(outcome, Refusal), outcome
+        assert outcome.code == "overwritten"
     again = kit.sent(place, PassingBlocks(chain))
     assert isinstance(again, Confirmed)
     assert again != first
-    assert [one.state for one in kit.tried(place)] == ["overwritten", "confirmed"]
+    assert [attempt.state for attempt in kit.tried(place)] == ["overwritten", "confirmed"]
     assert chain.weights(NETUID, ME) == WEIGHTS
 
 
@@ -274,13 +275,13 @@ def test_what_a_pool_says(
     kit.publish_toml(place, chain, wait_seconds=0)
     chain.fault("error", "author_submitExtrinsic", code=code, message=message, data=data)
     time = PassingBlocks(chain)
-    found = kit.sent(place, time)
-    assert isinstance(found, kind), found
-    said: Any = found
-    if isinstance(found, Refusal):
-        assert found.code == words
-    elif isinstance(found, Unknown):
-        assert words in said.what
+    outcome = kit.sent(place, time)
+    assert isinstance(outcome, kind), outcome
+    untyped: Any = outcome
+    if isinstance(outcome, Refusal):
+        assert outcome.code == words
+    elif isinstance(outcome, Unknown):
+        assert words in untyped.what
     kit.publish_toml(place, chain)
     kit.once(place, chain, kit.sent(place, time))
     assert len(kit.tried(place)) == 1
@@ -288,9 +289,9 @@ def test_what_a_pool_says(
 
 def test_half_a_character_in_what_a_node_says_can_be_written_down(place: Path, chain: Simulator) -> None:
     chain.fault("error", "author_submitExtrinsic", code=1010, message="no \ud800 way", data="nor \udfff")
-    found = kit.sent(place, PassingBlocks(chain))
-    assert isinstance(found, Refusal)
-    assert "no ? way nor ?" in found.what
+    outcome = kit.sent(place, PassingBlocks(chain))
+    assert isinstance(outcome, Refusal)
+    assert "no ? way nor ?" in outcome.what
     assert kit.states(place) == ["planned", "refused"]
 
 
@@ -305,9 +306,9 @@ def test_half_a_character_in_what_a_node_says_can_be_written_down(place: Path, c
 )
 def test_a_number_that_cannot_be_is_no_answer(place: Path, chain: Simulator, item: str, value: object) -> None:
     chain.set(item, NETUID, value=value)
-    found = kit.sent(place, PassingBlocks(chain))
-    assert isinstance(found, Unknown)
-    assert f"sent an impossible answer ({item})" in found.what
+    outcome = kit.sent(place, PassingBlocks(chain))
+    assert isinstance(outcome, Unknown)
+    assert f"sent an impossible answer ({item})" in outcome.what
     assert kit.states(place) == ["unknown"]
 
 
@@ -318,13 +319,13 @@ def test_an_earlier_epoch_under_way_comes_first_and_is_not_pressed(place: Path, 
     kit.sent(place, time)
     chain.clear()
     kit.settle(place, kit.SCORES, EPOCH + 1)
-    found = kit.sent(place, time, EPOCH + 1)
-    assert isinstance(found, Unknown)
-    assert found.what.startswith("epoch 3 is under way, and comes first")
+    outcome = kit.sent(place, time, EPOCH + 1)
+    assert isinstance(outcome, Unknown)
+    assert outcome.what.startswith("epoch 3 is under way, and comes first")
     assert chain.included() == []
     chain.step(PERIOD)
     assert isinstance(kit.sent(place, time, EPOCH + 1), Confirmed)
-    assert [one.state for one in kit.tried(place)] == ["expired", "confirmed"]
+    assert [attempt.state for attempt in kit.tried(place)] == ["expired", "confirmed"]
 
 
 def test_what_another_key_has_under_way_is_seen_through_with_that_key(place: Path, chain: Simulator) -> None:
@@ -333,6 +334,6 @@ def test_what_another_key_has_under_way_is_seen_through_with_that_key(place: Pat
     kit.sent(place, PassingBlocks(chain))
     chain.clear()
     (place / "hotkey").write_text(kit.secret("//M1"))
-    found = kit.sent(place, PassingBlocks(chain))
-    assert isinstance(found, Refusal)
-    assert (found.code, chain.included()) == ("under-way", [])
+    outcome = kit.sent(place, PassingBlocks(chain))
+    assert isinstance(outcome, Refusal)
+    assert (outcome.code, chain.included()) == ("under-way", [])

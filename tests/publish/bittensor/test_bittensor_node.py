@@ -32,15 +32,15 @@ Params = Sequence[Any]
 @pytest.fixture
 def chain(shared: Path) -> Iterator[Simulator]:
     """A chain with subnet 5: the owner's hotkey, Alice and Bob."""
-    with Simulator.with_subnet(5, "//Alice", "//Bob") as made:
-        yield made
+    with Simulator.with_subnet(5, "//Alice", "//Bob") as simulator:
+        yield simulator
 
 
 @pytest.fixture
 def there(chain: Simulator) -> Iterator[BittensorNode]:
-    found = BittensorNode(chain.url)
-    yield found
-    found.close()
+    node = BittensorNode(chain.url)
+    yield node
+    node.close()
 
 
 class Twisted(BittensorNode):
@@ -55,9 +55,9 @@ class Twisted(BittensorNode):
 
 
 def subnet(there: BittensorNode, at: BlockId | None = None, mechanism: int = 0) -> SubnetState:
-    found = read.read_subnet(there, 5, mechanism, at or there.finalized())
-    assert isinstance(found, SubnetState)
-    return found
+    state = read.read_subnet(there, 5, mechanism, at or there.finalized())
+    assert isinstance(state, SubnetState)
+    return state
 
 
 def test_blocks_have_a_place_and_a_parent(chain: Simulator, there: BittensorNode) -> None:
@@ -107,8 +107,8 @@ def test_a_long_map_comes_in_pages_and_has_a_bound(chain: Simulator, monkeypatch
     chain.step()
     monkeypatch.setattr(nodes, "KEYS", 3)
     here = BittensorNode(chain.url)
-    found = dict(here.map("SubtensorModule", "Tempo"))
-    assert {netuid - 100: tempo for netuid, tempo in found.items() if netuid >= 100} == {number: number for number in range(7)}
+    tempos = dict(here.map("SubtensorModule", "Tempo"))
+    assert {netuid - 100: tempo for netuid, tempo in tempos.items() if netuid >= 100} == {number: number for number in range(7)}
     assert here.query_many([("SubtensorModule", "Tempo", [100 + number]) for number in range(7)]) == list(range(7))
     monkeypatch.setattr(nodes, "ROWS", 5)
     with pytest.raises(Unreachable, match="more than 5 rows"):
@@ -133,10 +133,10 @@ def test_metadata_of_either_version_is_enough(shared: Path, versions: tuple[int,
     files = [shared / f"data/subtensor/metadata-v{version}-spec218.scale" for version in versions]
     with (
         Simulator.with_subnet(5, "//Alice", extended=extended) as whole,
-        Simulator(paths=tuple(files), extended=extended) as made,
+        Simulator(paths=tuple(files), extended=extended) as simulator,
     ):
         assert whole.chain.state.runtime.spec_version == spec
-        here = BittensorNode(made.url)
+        here = BittensorNode(simulator.url)
         if versions == (15,):
             with pytest.raises(Unreachable):  # the old method, which asks for version 14
                 here._read("state_getMetadata", here.head().hash)
@@ -175,39 +175,39 @@ def test_a_subnet_is_read_whole(chain: Simulator, there: BittensorNode) -> None:
     chain.set("WeightsVersionKey", 5, value=2**64 - 1)
     chain.set("LastUpdate", 5, value=[0, 4])  # shorter than the subnet
     chain.step(3)
-    found = subnet(there)
-    assert [(neuron.uid, neuron.stake, neuron.permit, neuron.last_update) for neuron in found.neurons] == [
+    state = subnet(there)
+    assert [(neuron.uid, neuron.stake, neuron.permit, neuron.last_update) for neuron in state.neurons] == [
         (0, 1000 * TAO, True, 0),
         (1, 1000 * TAO, True, 4),
         (2, 1000 * TAO, True, 0),
         (3, 55 * TAO, False, 0),  # alpha and half of the TAO: no sum of stake
     ]
-    assert found.by_hotkey[ALICE].registered_at == 0
-    assert found.by_uid[3].registered_at == 5
-    assert found.owner_hotkeys == {OWNER}
-    assert found.owner_hotkey == OWNER
-    assert (found.commit_reveal, found.commit_version, found.reveal_epochs) == (True, 4, 1)
-    assert (found.version_key, found.rate_limit, found.min_allowed, found.max_limit) == (2**64 - 1, 100, 1, 65_535)
-    assert (found.mechanisms, found.tempo, found.epoch_index, found.pending_epoch) == (1, 360, 0, 0)
-    assert found.block == there.finalized()
+    assert state.by_hotkey[ALICE].registered_at == 0
+    assert state.by_uid[3].registered_at == 5
+    assert state.owner_hotkeys == {OWNER}
+    assert state.owner_hotkey == OWNER
+    assert (state.commit_reveal, state.commit_version, state.reveal_epochs) == (True, 4, 1)
+    assert (state.version_key, state.rate_limit, state.min_allowed, state.max_limit) == (2**64 - 1, 100, 1, 65_535)
+    assert (state.mechanisms, state.tempo, state.epoch_index, state.pending_epoch) == (1, 360, 0, 0)
+    assert state.block == there.finalized()
 
 
 def test_below_the_threshold_stake_is_nothing_but_for_the_owners_hotkey(chain: Simulator, there: BittensorNode) -> None:
     chain.set("StakeThreshold", value=1001 * TAO)
     chain.set("ValidatorPermit", 5, value=[False, True, False])
     chain.step(3)
-    found = subnet(there)
-    assert [(neuron.stake, neuron.permit) for neuron in found.neurons] == [(1000 * TAO, True), (0, True), (0, False)]
-    assert found.min_stake == 1001 * TAO
+    state = subnet(there)
+    assert [(neuron.stake, neuron.permit) for neuron in state.neurons] == [(1000 * TAO, True), (0, True), (0, False)]
+    assert state.min_stake == 1001 * TAO
 
 
 def test_every_hotkey_of_the_owners_coldkey_is_the_owners(chain: Simulator, there: BittensorNode) -> None:
     chain.register(5, "//Owner2", "//Owner//cold")
     chain.set("SubnetOwnerHotkey", 5, value=bytes(bittensor_core.Keypair.from_uri("//Elsewhere").public_key))
     chain.step(3)
-    found = subnet(there)
-    assert found.owner_hotkeys == {OWNER, bittensor_core.Keypair.from_uri("//Owner2").ss58_address}
-    assert found.owner_hotkey is None
+    state = subnet(there)
+    assert state.owner_hotkeys == {OWNER, bittensor_core.Keypair.from_uri("//Owner2").ss58_address}
+    assert state.owner_hotkey is None
 
 
 def test_mechanisms_are_apart(chain: Simulator, there: BittensorNode) -> None:
@@ -229,9 +229,9 @@ def test_mechanisms_are_apart(chain: Simulator, there: BittensorNode) -> None:
 def test_what_is_not_there_is_refused_by_the_chains_name(there: BittensorNode) -> None:
     at = there.finalized()
     for netuid, mechanism, code in ((6, 0, "SubnetNotExists"), (5, 1, "MechanismDoesNotExist")):
-        found = read.read_subnet(there, netuid, mechanism, at)
-        assert isinstance(found, Refusal)
-        assert found.code == code
+        refusal = read.read_subnet(there, netuid, mechanism, at)
+        assert isinstance(refusal, Refusal)
+        assert refusal.code == code
 
 
 @pytest.mark.full
@@ -241,11 +241,11 @@ def test_an_old_runtime_has_no_mechanisms_and_no_schedule(shared: Path) -> None:
         old.set("MaxWeightsLimit", 5, value=655)
         old.step(3)
         here = BittensorNode(old.url)
-        found = subnet(here)
+        state = subnet(here)
         here.close()
-    assert [neuron.stake for neuron in found.neurons] == [1, 40_000, 25_534]
-    assert (found.mechanisms, found.commit_version, found.max_limit, found.min_stake) == (1, 0, 655, 0)
-    assert (found.epoch_index, found.last_epoch, found.pending_epoch, dict(found.unrevealed)) == (None, None, None, {})
+    assert [neuron.stake for neuron in state.neurons] == [1, 40_000, 25_534]
+    assert (state.mechanisms, state.commit_version, state.max_limit, state.min_stake) == (1, 0, 655, 0)
+    assert (state.epoch_index, state.last_epoch, state.pending_epoch, dict(state.unrevealed)) == (None, None, None, {})
 
 
 def test_a_subnet_of_256_is_one_block(shared: Path) -> None:
@@ -257,10 +257,10 @@ def test_a_subnet_of_256_is_one_block(shared: Path) -> None:
         asked: list[str] = []
         ask = here.wire.ask
         here.wire.ask = lambda method, *params, **more: asked.append(method) or ask(method, *params, **more)  # type: ignore[method-assign, func-returns-value]
-        found = subnet(here)
+        state = subnet(here)
         here.close()
-    assert len(found.neurons) == 256
-    assert sum(neuron.permit for neuron in found.neurons) == 65  # the owner's too
+    assert len(state.neurons) == 256
+    assert sum(neuron.permit for neuron in state.neurons) == 65  # the owner's too
     assert len(asked) < 20
 
 
@@ -328,14 +328,14 @@ def _answers(method: str, value: Any) -> Callable[[str, Params, Any], Any]:
 
 HOSTILE: dict[str, Callable[[str, Params, Any], Any]] = {
     "no list": _answers("state_queryStorageAt", "0x00"),
-    "another block": _storage(lambda said: said[0].update(block="0x" + "00" * 32)),
-    "a key left out": _storage(lambda said: said[0]["changes"].pop()),
-    "a key too many": _storage(lambda said: said[0]["changes"].append(["0x00", "0x00"])),
-    "a key twice": _storage(lambda said: said[0]["changes"].append(said[0]["changes"][0])),
-    "no pairs": _storage(lambda said: said[0]["changes"].append("0x00")),
-    "not hex": _storage(lambda said: said[0]["changes"][0].__setitem__(1, "0xzz")),
-    "bytes left over": _storage(lambda said: said[0]["changes"][0].__setitem__(1, "0x" + "01" * 40)),
-    "bytes missing": _storage(lambda said: said[0]["changes"][-1].__setitem__(1, "0x")),
+    "another block": _storage(lambda answer: answer[0].update(block="0x" + "00" * 32)),
+    "a key left out": _storage(lambda answer: answer[0]["changes"].pop()),
+    "a key too many": _storage(lambda answer: answer[0]["changes"].append(["0x00", "0x00"])),
+    "a key twice": _storage(lambda answer: answer[0]["changes"].append(answer[0]["changes"][0])),
+    "no pairs": _storage(lambda answer: answer[0]["changes"].append("0x00")),
+    "not hex": _storage(lambda answer: answer[0]["changes"][0].__setitem__(1, "0xzz")),
+    "bytes left over": _storage(lambda answer: answer[0]["changes"][0].__setitem__(1, "0x" + "01" * 40)),
+    "bytes missing": _storage(lambda answer: answer[0]["changes"][-1].__setitem__(1, "0x")),
     "no hash": _answers("chain_getFinalizedHead", "0x12\n"),
     "no header": _answers("chain_getHeader", [1]),
     "no number": lambda asked, params, answer: answer | {"number": "7"} if asked == "chain_getHeader" else answer,
@@ -365,8 +365,8 @@ class Retold(BittensorNode):
 
     def query_many(self, items: Any, at: str | None = None) -> list[Any]:
         asked = list(items)
-        found = zip(asked, super().query_many(asked, at), strict=True)
-        return [self.values.get(name, value) for (_, name, _), value in found]
+        pairs = zip(asked, super().query_many(asked, at), strict=True)
+        return [self.values.get(name, value) for (_, name, _), value in pairs]
 
     def call(self, api: str, method: str, args: Any = (), at: str | None = None) -> Any:
         return super().call(api, method, args, at) | (self.state or {})
@@ -374,7 +374,7 @@ class Retold(BittensorNode):
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
-    ("said", "state", "why"),
+    ("values", "state", "why"),
     [
         ({"Keys": ALICE}, {}, f"the hotkey {ALICE} has several uids of subnet 5"),
         ({}, {"total_stake": [1, 2]}, "get_subnet_state"),
@@ -386,8 +386,8 @@ class Retold(BittensorNode):
         ({"TimelockedWeightCommits": [7]}, {}, "TimelockedWeightCommits"),
     ],
 )
-def test_a_subnet_that_cannot_be_is_no_answer(chain: Simulator, said: Any, state: Any, why: str) -> None:
-    here = Retold(chain.url, said, state)
+def test_a_subnet_that_cannot_be_is_no_answer(chain: Simulator, values: Any, state: Any, why: str) -> None:
+    here = Retold(chain.url, values, state)
     with pytest.raises(Unreachable, match=why):
         subnet(here)
     here.close()
@@ -451,13 +451,13 @@ URL = os.environ.get("ASSAY_SUBTENSOR_URL", "")
 def test_a_real_chain_is_read() -> None:
     here = BittensorNode(URL)
     at = here.finalized()
-    found = read.read_subnet(here, int(os.environ.get("ASSAY_SUBTENSOR_NETUID", "1")), 0, at)
-    assert isinstance(found, SubnetState)
-    assert [neuron.uid for neuron in found.neurons] == list(range(len(found.neurons)))
-    assert any(neuron.permit and neuron.stake for neuron in found.neurons)
-    assert found.neurons[0].registered_at <= at.number
-    assert all(0 <= neuron.stake < 2**63 for neuron in found.neurons)
-    uid = next(neuron.uid for neuron in found.neurons if neuron.permit)
-    assert all(0 <= weight <= 65535 for weight in read.weights_of(here, found, uid, at).values())
+    state = read.read_subnet(here, int(os.environ.get("ASSAY_SUBTENSOR_NETUID", "1")), 0, at)
+    assert isinstance(state, SubnetState)
+    assert [neuron.uid for neuron in state.neurons] == list(range(len(state.neurons)))
+    assert any(neuron.permit and neuron.stake for neuron in state.neurons)
+    assert state.neurons[0].registered_at <= at.number
+    assert all(0 <= neuron.stake < 2**63 for neuron in state.neurons)
+    uid = next(neuron.uid for neuron in state.neurons if neuron.permit)
+    assert all(0 <= weight <= 65535 for weight in read.weights_of(here, state, uid, at).values())
     assert here.block_hash(at.number) == at.hash
     here.close()

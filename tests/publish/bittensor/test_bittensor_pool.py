@@ -20,8 +20,8 @@ def runtime(shared: Path) -> Any:
 
 def numbers(runtime: Any, name: str) -> tuple[int, int]:
     """Of the pallet, and of one of its errors."""
-    pallet = next(one for one in runtime.metadata_ir()["pallets"] if one["name"] == "SubtensorModule")
-    return pallet["index"], next(one["index"] for one in pallet["errors"] if one["name"] == name)
+    pallet = next(entry for entry in runtime.metadata_ir()["pallets"] if entry["name"] == "SubtensorModule")
+    return pallet["index"], next(error["index"] for error in pallet["errors"] if error["name"] == name)
 
 
 @pytest.mark.parametrize("spelt", ["hex", "list", "bytes", "number"])
@@ -30,9 +30,9 @@ def test_an_error_of_a_module_has_the_chains_name(runtime: Any, spelt: str) -> N
     error = {"hex": f"0x{number:02x}000000", "list": [number, 0, 0, 0], "bytes": bytes([number, 0, 0, 0]), "number": number}[
         spelt
     ]
-    found = dispatched(runtime, {"Module": {"index": pallet, "error": error}})
-    assert (found.code, found.what) == ("NeuronNoValidatorPermit", "the hotkey has no validator permit")
-    assert found.hint
+    refusal = dispatched(runtime, {"Module": {"index": pallet, "error": error}})
+    assert (refusal.code, refusal.what) == ("NeuronNoValidatorPermit", "the hotkey has no validator permit")
+    assert refusal.hint
 
 
 @pytest.mark.parametrize(
@@ -45,16 +45,16 @@ def test_an_error_of_a_module_has_the_chains_name(runtime: Any, spelt: str) -> N
     ],
 )
 def test_an_error_that_has_no_name_is_told_as_it_is(runtime: Any, error: object, words: str) -> None:
-    found = dispatched(runtime, error)
-    assert words in found.what
-    assert found.code
+    refusal = dispatched(runtime, error)
+    assert words in refusal.what
+    assert refusal.code
 
 
 def test_an_error_that_is_not_known_here_keeps_the_chains_name(runtime: Any) -> None:
     pallet, number = numbers(runtime, "InvalidIpAddress")
-    found = dispatched(runtime, {"Module": {"index": pallet, "error": f"0x{number:02x}000000"}})
-    assert found.code == "InvalidIpAddress"
-    assert "docs/bittensor.md" in found.hint
+    refusal = dispatched(runtime, {"Module": {"index": pallet, "error": f"0x{number:02x}000000"}})
+    assert refusal.code == "InvalidIpAddress"
+    assert "docs/bittensor.md" in refusal.hint
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_an_older_runtime_numbers_the_stake_that_is_too_low_by_the_call(message:
     """As spec 218 was seen to: `test_real_runtime`."""
     codes = []
     for older in (True, False):
-        found = of_pool(RpcError(1010, message, data), older=older)
-        assert isinstance(found, Refusal)
-        codes.append(found.code)
+        refusal = of_pool(RpcError(1010, message, data), older=older)
+        assert isinstance(refusal, Refusal)
+        codes.append(refusal.code)
     assert codes == ["NotEnoughStakeToSetWeights", "SubnetNotExists"]

@@ -14,10 +14,10 @@ from assay.publish.outcome import Outcome, Refusal, TooEarly
 from subnet_kit import ME
 
 
-def code(found: Outcome | None) -> str | None:
-    if found is None:
+def code(outcome: Outcome | None) -> str | None:
+    if outcome is None:
         return None
-    return found.code if isinstance(found, Refusal) else found.state
+    return outcome.code if isinstance(outcome, Refusal) else outcome.state
 
 
 def looked(
@@ -29,64 +29,64 @@ def looked(
 Mend = Callable[[SubnetState, dict[str, Any]], SubnetState]
 # Everything is wrong at once; each is put right in the chain's order, and only then the next is seen.
 PLAIN: list[tuple[str, Mend]] = [
-    ("CanNotSetRootNetworkWeights", lambda one, _: replace(one, netuid=7)),
-    ("WeightVecNotEqualSize", lambda one, said: said.update(values=(65535, 1, 1, 1)) or one),
-    ("MechanismDoesNotExist", lambda one, _: replace(one, mechanism=0)),
-    ("UidsLengthExceedUidsInSubNet", lambda one, said: said.update(uids=(9, 9), values=(65535, 1)) or one),
-    ("HotKeyNotRegisteredInSubNet", lambda one, _: replace(one, neurons=(*one.neurons, kit.neuron(1, ME, stake=1)))),
-    ("NotEnoughStakeToSetWeights", lambda one, _: kit.with_me(one, stake=1000, permit=False, last_update=950)),
-    ("IncorrectWeightVersionKey", lambda one, said: said.update(version=12) or one),
-    ("too-early", lambda one, _: kit.with_me(one, last_update=900)),
-    ("NeuronNoValidatorPermit", lambda one, _: kit.with_me(one, permit=True)),
-    ("DuplicateUids", lambda one, said: said.update(uids=(2, 9)) or one),
-    ("UidVecContainInvalidOne", lambda one, said: said.update(uids=(0, 2)) or one),
-    ("WeightVecLengthIsLow", lambda one, _: replace(one, min_allowed=2)),
-    ("MaxWeightExceeded", lambda one, said: said.update(values=(65535, 65535)) or one),
+    ("CanNotSetRootNetworkWeights", lambda subnet, _: replace(subnet, netuid=7)),
+    ("WeightVecNotEqualSize", lambda subnet, call: call.update(values=(65535, 1, 1, 1)) or subnet),
+    ("MechanismDoesNotExist", lambda subnet, _: replace(subnet, mechanism=0)),
+    ("UidsLengthExceedUidsInSubNet", lambda subnet, call: call.update(uids=(9, 9), values=(65535, 1)) or subnet),
+    ("HotKeyNotRegisteredInSubNet", lambda subnet, _: replace(subnet, neurons=(*subnet.neurons, kit.neuron(1, ME, stake=1)))),
+    ("NotEnoughStakeToSetWeights", lambda subnet, _: kit.with_me(subnet, stake=1000, permit=False, last_update=950)),
+    ("IncorrectWeightVersionKey", lambda subnet, call: call.update(version=12) or subnet),
+    ("too-early", lambda subnet, _: kit.with_me(subnet, last_update=900)),
+    ("NeuronNoValidatorPermit", lambda subnet, _: kit.with_me(subnet, permit=True)),
+    ("DuplicateUids", lambda subnet, call: call.update(uids=(2, 9)) or subnet),
+    ("UidVecContainInvalidOne", lambda subnet, call: call.update(uids=(0, 2)) or subnet),
+    ("WeightVecLengthIsLow", lambda subnet, _: replace(subnet, min_allowed=2)),
+    ("MaxWeightExceeded", lambda subnet, call: call.update(values=(65535, 65535)) or subnet),
 ]
 ALL_WRONG = {"netuid": 0, "mechanism": 1, "version_key": 12, "min_allowed": 3, "max_limit": 40_000}
 
 
 def strangers() -> SubnetState:
-    found = kit.subnet("a", **ALL_WRONG)
-    return replace(found, neurons=tuple(neuron for neuron in found.neurons if neuron.hotkey != ME))
+    subnet = kit.subnet("a", **ALL_WRONG)
+    return replace(subnet, neurons=tuple(neuron for neuron in subnet.neurons if neuron.hotkey != ME))
 
 
 def test_plain_weights_are_refused_in_the_order_of_the_chain() -> None:
     there = strangers()
-    said: dict[str, Any] = {"uids": (9, 9, 9, 9), "values": (1, 1, 1), "version": 11}
+    call: dict[str, Any] = {"uids": (9, 9, 9, 9), "values": (1, 1, 1), "version": 11}
     for wanted, mend in PLAIN:
-        assert looked(there, **said) == wanted
-        there = mend(there, said)
-    assert looked(there, **said) is None
+        assert looked(there, **call) == wanted
+        there = mend(there, call)
+    assert looked(there, **call) is None
 
 
 COMMIT: list[tuple[str, Mend]] = [
-    ("NotEnoughStakeToSetWeights", lambda one, _: kit.with_me(one, stake=1000)),
-    ("MechanismDoesNotExist", lambda one, _: replace(one, mechanism=0)),
-    ("IncorrectCommitRevealVersion", lambda one, _: replace(one, commit_version=4)),
-    ("too-early", lambda one, _: kit.with_me(one, last_update=900)),
-    ("TooManyUnrevealedCommits", lambda one, _: replace(one, unrevealed={ME: 9, "a": 10})),
+    ("NotEnoughStakeToSetWeights", lambda subnet, _: kit.with_me(subnet, stake=1000)),
+    ("MechanismDoesNotExist", lambda subnet, _: replace(subnet, mechanism=0)),
+    ("IncorrectCommitRevealVersion", lambda subnet, _: replace(subnet, commit_version=4)),
+    ("too-early", lambda subnet, _: kit.with_me(subnet, last_update=900)),
+    ("TooManyUnrevealedCommits", lambda subnet, _: replace(subnet, unrevealed={ME: 9, "a": 10})),
     # What is applied when it is revealed.
-    ("CanNotSetRootNetworkWeights", lambda one, _: replace(one, netuid=7)),
-    ("WeightVecNotEqualSize", lambda one, said: said.update(values=(65535, 1, 1, 1)) or one),
-    ("UidsLengthExceedUidsInSubNet", lambda one, said: said.update(uids=(9, 9), values=(65535, 1)) or one),
-    ("IncorrectWeightVersionKey", lambda one, said: said.update(version=12) or one),
-    ("NeuronNoValidatorPermit", lambda one, _: kit.with_me(one, permit=True)),
-    ("DuplicateUids", lambda one, said: said.update(uids=(2, 9)) or one),
-    ("UidVecContainInvalidOne", lambda one, said: said.update(uids=(0, 2)) or one),
-    ("WeightVecLengthIsLow", lambda one, _: replace(one, min_allowed=2)),
-    ("MaxWeightExceeded", lambda one, said: said.update(values=(65535, 65535)) or one),
+    ("CanNotSetRootNetworkWeights", lambda subnet, _: replace(subnet, netuid=7)),
+    ("WeightVecNotEqualSize", lambda subnet, call: call.update(values=(65535, 1, 1, 1)) or subnet),
+    ("UidsLengthExceedUidsInSubNet", lambda subnet, call: call.update(uids=(9, 9), values=(65535, 1)) or subnet),
+    ("IncorrectWeightVersionKey", lambda subnet, call: call.update(version=12) or subnet),
+    ("NeuronNoValidatorPermit", lambda subnet, _: kit.with_me(subnet, permit=True)),
+    ("DuplicateUids", lambda subnet, call: call.update(uids=(2, 9)) or subnet),
+    ("UidVecContainInvalidOne", lambda subnet, call: call.update(uids=(0, 2)) or subnet),
+    ("WeightVecLengthIsLow", lambda subnet, _: replace(subnet, min_allowed=2)),
+    ("MaxWeightExceeded", lambda subnet, call: call.update(values=(65535, 65535)) or subnet),
 ]
 
 
 def test_commitments_are_refused_in_the_order_of_the_chain_and_then_by_what_a_reveal_asks() -> None:
     there = kit.subnet("a", **ALL_WRONG, commit_reveal=True, commit_version=5, unrevealed={ME: 10})
     there = kit.with_me(there, stake=999, last_update=950, permit=False)
-    said: dict[str, Any] = {"uids": (9, 9, 9, 9), "values": (1, 1, 1), "version": 11}
+    call: dict[str, Any] = {"uids": (9, 9, 9, 9), "values": (1, 1, 1), "version": 11}
     for wanted, mend in COMMIT:
-        assert looked(there, **said) == wanted
-        there = mend(there, said)
-    assert looked(there, **said) is None
+        assert looked(there, **call) == wanted
+        there = mend(there, call)
+    assert looked(there, **call) is None
 
 
 def test_a_commitment_of_a_stranger() -> None:
@@ -96,8 +96,8 @@ def test_a_commitment_of_a_stranger() -> None:
 @pytest.mark.parametrize(("last", "may"), [(0, None), (1, None), (899, None), (900, None), (901, 1001), (1000, 1100)])
 def test_when_it_may_be_sent_again(last: int, may: int | None) -> None:
     """The newest block is 1000."""
-    found = preflight(kit.with_me(kit.subnet("a"), last_update=last), ME, (0,), (65535,), 0)
-    assert found is None if may is None else isinstance(found, TooEarly) and (found.at, found.unit) == (may, "block")
+    outcome = preflight(kit.with_me(kit.subnet("a"), last_update=last), ME, (0,), (65535,), 0)
+    assert outcome is None if may is None else isinstance(outcome, TooEarly) and (outcome.at, outcome.unit) == (may, "block")
 
 
 @pytest.mark.parametrize(("asked", "given", "fine"), [(0, 0, True), (0, 5, True), (5, 5, True), (5, 6, True), (5, 4, False)])
@@ -130,10 +130,10 @@ def test_a_limit_is_of_the_sum() -> None:
 
 
 def test_a_refusal_says_what_to_do() -> None:
-    found = preflight(kit.with_me(kit.subnet("a"), stake=1), ME, (0,), (65535,), 0)
-    assert isinstance(found, Refusal)
-    assert found.what.endswith("(its stake weight is 1, but 1000 is required)")
-    assert "get more stake" in found.hint
+    outcome = preflight(kit.with_me(kit.subnet("a"), stake=1), ME, (0,), (65535,), 0)
+    assert isinstance(outcome, Refusal)
+    assert outcome.what.endswith("(its stake weight is 1, but 1000 is required)")
+    assert "get more stake" in outcome.hint
     for name, _ in (*PLAIN, *COMMIT):
         assert name == "too-early" or refusal(name).hint, name
     assert refusal("SomethingNew").code == "SomethingNew"
@@ -142,6 +142,6 @@ def test_a_refusal_says_what_to_do() -> None:
 def test_the_operators_page_says_what_to_do_about_each() -> None:
     page = (Path(__file__).parents[3] / "docs" / "bittensor.md").read_text(encoding="utf-8")
     ours = ("all-moved", "burn-uid-not-owner", "clock", "no-epochs", "overwritten", "reveal-failed", "runtime")
-    said = ("reveal-period", "superseded", "coldkey-swap", "signature", "payment", "nonce")
-    for name in (*(name for name, _ in (*PLAIN, *COMMIT)), *ours, *said, "under-way", "wrong-chain", "wrong-registry"):
+    further = ("reveal-period", "superseded", "coldkey-swap", "signature", "payment", "nonce")
+    for name in (*(name for name, _ in (*PLAIN, *COMMIT)), *ours, *further, "under-way", "wrong-chain", "wrong-registry"):
         assert name == "too-early" or f"`{name}`" in page, name

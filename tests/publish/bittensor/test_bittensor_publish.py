@@ -19,8 +19,8 @@ pytestmark = pytest.mark.usefixtures("shared")
 
 @pytest.fixture
 def chain(shared: Path) -> Iterator[Simulator]:
-    with kit.subnet() as made:
-        yield made
+    with kit.subnet() as simulator:
+        yield simulator
 
 
 @pytest.fixture
@@ -38,19 +38,19 @@ def test_weights_are_set_and_read_back(place: Path, chain: Simulator) -> None:
         ("uid 4", "10923"),
         ("uid 0", "0"),
     ]
-    found = kit.sent(place, time)
-    assert isinstance(found, Confirmed), found
+    outcome = kit.sent(place, time)
+    assert isinstance(outcome, Confirmed), outcome
     assert chain.weights(NETUID, ME) == WEIGHTS
-    ((block, one),) = chain.included()
-    assert block.number == found.block <= chain.chain.finalized
-    assert one["call"]["call_function"] == "set_weights"
-    assert one["nonce"] == 0
+    ((block, extrinsic),) = chain.included()
+    assert block.number == outcome.block <= chain.chain.finalized
+    assert extrinsic["call"]["call_function"] == "set_weights"
+    assert extrinsic["nonce"] == 0
     assert kit.states(place) == ["planned", "sent", "confirmed"]
     after = kit.opened(place, time).compare(kit.planned(place))
     assert after.held == {f"uid {uid}": str(value) for uid, value in WEIGHTS.items()}
-    assert after.outcome == found == kit.opened(place, time).confirm(kit.planned(place))
+    assert after.outcome == outcome == kit.opened(place, time).confirm(kit.planned(place))
     # Done again, nothing is sent.
-    assert kit.sent(place, time) == found
+    assert kit.sent(place, time) == outcome
     assert len(chain.included()) == 1
 
 
@@ -67,11 +67,11 @@ def test_the_next_epoch_is_another_publication_though_the_weights_be_the_same(pl
     second = kit.sent(place, time, EPOCH + 1)
     assert isinstance(second, Confirmed)
     assert second.block == first.block + 101
-    assert [one["nonce"] for _, one in chain.included()] == [0, 1]
+    assert [extrinsic["nonce"] for _, extrinsic in chain.included()] == [0, 1]
     # The first is not published over it.
-    found = kit.sent(place, time)
-    assert isinstance(found, Refusal)
-    assert (found.code, f"from block {first.block} on, but those of epoch {EPOCH + 1}" in found.what) == ("superseded", True)
+    outcome = kit.sent(place, time)
+    assert isinstance(outcome, Refusal)
+    assert (outcome.code, f"from block {first.block} on, but those of epoch {EPOCH + 1}" in outcome.what) == ("superseded", True)
     kit.settle(place, kit.SCORES, EPOCH + 2)
     chain.step(100)
     assert isinstance(kit.sent(place, time, EPOCH + 2), Confirmed)
@@ -86,7 +86,7 @@ def test_another_hotkey_sets_its_own(place: Path, chain: Simulator) -> None:
     assert kit.opened(place).compare(kit.planned(place)).outcome is None
     assert isinstance(kit.sent(place, PassingBlocks(chain)), Confirmed)
     assert chain.weights(NETUID, 5) == WEIGHTS
-    assert [one.account for one in kit.tried(place)] == [kit.hotkey("//Val"), kit.hotkey("//Val2")]
+    assert [attempt.account for attempt in kit.tried(place)] == [kit.hotkey("//Val"), kit.hotkey("//Val2")]
     (place / "hotkey").write_text(kit.secret("//Val"))
     assert isinstance(kit.sent(place, PassingBlocks(chain)), Confirmed)
     assert len(chain.included()) == 2
@@ -106,9 +106,9 @@ def test_older_weights_do_not_replace_newer_ones(place: Path, chain: Simulator) 
     kit.settle(place, kit.SCORES, EPOCH + 1)
     assert isinstance(kit.sent(place, time, EPOCH + 1), Confirmed)
     chain.step(100)
-    found = kit.sent(place, time)
-    assert isinstance(found, Refusal)
-    assert found.code == "superseded"
+    outcome = kit.sent(place, time)
+    assert isinstance(outcome, Refusal)
+    assert outcome.code == "superseded"
     assert len(chain.included()) == 1
 
 
@@ -140,10 +140,10 @@ def test_what_burns_goes_to_nobody_but_the_owner(tmp_path: Path) -> None:
         chain.step(3)
         place = kit.publish_toml(kit.competition(tmp_path / "c", uids={"//M1": 2, "//M2": 3}), chain)
         time = PassingBlocks(chain)
-        found = kit.sent(place, time)
-        assert isinstance(found, Refusal)
-        assert found.code == "burn-uid-not-owner"
-        assert kit.hotkey("//Somebody") in found.what
+        outcome = kit.sent(place, time)
+        assert isinstance(outcome, Refusal)
+        assert outcome.code == "burn-uid-not-owner"
+        assert kit.hotkey("//Somebody") in outcome.what
         assert chain.included() == []
         kit.publish_toml(place, chain, force_burn=True)
         assert any("force_burn allows it" in note for note in kit.opened(place, time).compare(kit.planned(place)).notes)
@@ -180,16 +180,16 @@ GLOBAL = ("StakeThreshold", "CommitRevealWeightsVersion")
 @pytest.mark.parametrize(("code", "setting", "value"), REFUSED)
 def test_what_the_chain_would_refuse_is_not_sent(place: Path, chain: Simulator, code: str, setting: str, value: object) -> None:
     chain.set(setting, *(() if setting in GLOBAL else (NETUID,)), value=value)
-    found = kit.sent(place, PassingBlocks(chain))
-    assert isinstance(found, Refusal), found
-    assert (found.code, chain.included(), kit.states(place)) == (code, [], ["refused"])
+    outcome = kit.sent(place, PassingBlocks(chain))
+    assert isinstance(outcome, Refusal), outcome
+    assert (outcome.code, chain.included(), kit.states(place)) == (code, [], ["refused"])
 
 
 def test_a_stranger_sets_no_weights(place: Path, chain: Simulator) -> None:
     chain.register(NETUID, "//Other", uid=ME)
-    found = kit.sent(place, PassingBlocks(chain))
-    assert isinstance(found, Refusal)
-    assert found.code == "HotKeyNotRegisteredInSubNet"
+    outcome = kit.sent(place, PassingBlocks(chain))
+    assert isinstance(outcome, Refusal)
+    assert outcome.code == "HotKeyNotRegisteredInSubNet"
 
 
 def test_another_chain_or_subnet_is_refused(place: Path, chain: Simulator) -> None:
@@ -200,9 +200,9 @@ def test_another_chain_or_subnet_is_refused(place: Path, chain: Simulator) -> No
         ({"mechanism": 1}, "MechanismDoesNotExist"),
     ):
         kit.publish_toml(place, chain, **changes)
-        for found in (kit.sent(place, PassingBlocks(chain)), kit.opened(place).compare(kit.planned(place)).outcome):
-            assert isinstance(found, Refusal), found
-            assert found.code == code
+        for outcome in (kit.sent(place, PassingBlocks(chain)), kit.opened(place).compare(kit.planned(place)).outcome):
+            assert isinstance(outcome, Refusal), outcome
+            assert outcome.code == code
 
 
 def test_the_uids_of_another_subnet_are_not_sent(place: Path, chain: Simulator) -> None:
@@ -210,10 +210,10 @@ def test_the_uids_of_another_subnet_are_not_sent(place: Path, chain: Simulator) 
     kit.registry_of(place, chain, netuid=9)
     kit.settle(place, kit.SCORES, EPOCH + 1)
     plan, time = kit.planned(place, EPOCH + 1), PassingBlocks(chain)
-    for found in (kit.sent(place, time, EPOCH + 1), kit.opened(place).compare(plan).outcome, kit.opened(place).confirm(plan)):
-        assert isinstance(found, Refusal), found
-        assert found.code == "wrong-registry"
-        assert "the uids of subnet 9, mechanism 0" in found.what
+    for outcome in (kit.sent(place, time, EPOCH + 1), kit.opened(place).compare(plan).outcome, kit.opened(place).confirm(plan)):
+        assert isinstance(outcome, Refusal), outcome
+        assert outcome.code == "wrong-registry"
+        assert "the uids of subnet 9, mechanism 0" in outcome.what
     assert chain.included() == []
     kit.registry_of(place, chain)
     kit.settle(place, kit.SCORES, EPOCH + 2)
@@ -226,9 +226,9 @@ def test_a_node_that_is_behind_the_registry_is_not_asked_who_has_which_uid(place
     ahead = chain.chain.head.number + 3
     kit.registry_of(place, chain, block=ahead)
     kit.settle(place, kit.SCORES, EPOCH + 1)
-    found = kit.sent(place, PassingBlocks(chain), EPOCH + 1)
-    assert isinstance(found, Unknown)
-    assert f"is at block {ahead - 3}, but the uids are of block {ahead}" in found.what
+    outcome = kit.sent(place, PassingBlocks(chain), EPOCH + 1)
+    assert isinstance(outcome, Unknown)
+    assert f"is at block {ahead - 3}, but the uids are of block {ahead}" in outcome.what
     with pytest.raises(Unreachable, match="the uids are of block"):
         kit.opened(place).compare(kit.planned(place, EPOCH + 1))
     assert chain.included() == []
@@ -242,9 +242,9 @@ def test_that_every_uid_has_changed_hands_is_not_meant(place: Path, chain: Simul
     assert kit.opened(place).compare(kit.planned(place)).outcome is None
     chain.register(NETUID, "//Stranger4", uid=4)
     kit.publish_toml(place, chain, force_burn=True)
-    for found in (kit.sent(place, PassingBlocks(chain)), kit.opened(place).compare(kit.planned(place)).outcome):
-        assert isinstance(found, Refusal), found
-        assert found.code == "all-moved"
+    for outcome in (kit.sent(place, PassingBlocks(chain)), kit.opened(place).compare(kit.planned(place)).outcome):
+        assert isinstance(outcome, Refusal), outcome
+        assert outcome.code == "all-moved"
     assert chain.included() == []
 
 
@@ -252,16 +252,16 @@ def test_a_version_key_is_sent(place: Path, chain: Simulator) -> None:
     chain.set("WeightsVersionKey", NETUID, value=5)
     kit.publish_toml(place, chain, version_key=7)
     assert isinstance(kit.sent(place, PassingBlocks(chain)), Confirmed)
-    ((_, one),) = chain.included()
-    assert {arg["name"]: arg["value"] for arg in one["call"]["call_args"]}["version_key"] == 7
+    ((_, extrinsic),) = chain.included()
+    assert {arg["name"]: arg["value"] for arg in extrinsic["call"]["call_args"]}["version_key"] == 7
 
 
 def test_another_mechanism(place: Path, chain: Simulator) -> None:
     chain.mechanisms(NETUID, 2)
     kit.publish_toml(place, chain, mechanism=1)
     assert isinstance(kit.sent(place, PassingBlocks(chain)), Confirmed)
-    ((_, one),) = chain.included()
-    assert one["call"]["call_function"] == "set_mechanism_weights"
+    ((_, extrinsic),) = chain.included()
+    assert extrinsic["call"]["call_function"] == "set_mechanism_weights"
     assert (chain.weights(NETUID, ME), chain.weights(NETUID, ME, 1)) == ({}, WEIGHTS)
 
 
@@ -269,29 +269,29 @@ def test_what_only_a_block_refuses(place: Path, chain: Simulator) -> None:
     """Between looking and the block the chain has changed: the extrinsic is in a block and did nothing."""
     chain.guards(False)
     time = PassingBlocks(chain, lambda: chain.set("WeightsVersionKey", NETUID, value=99))
-    found = kit.sent(place, time)
-    assert isinstance(found, Refusal)
-    assert (found.code, kit.states(place)[-2:]) == ("IncorrectWeightVersionKey", ["failed", "refused"])
-    assert "had no effect" in found.what
+    outcome = kit.sent(place, time)
+    assert isinstance(outcome, Refusal)
+    assert (outcome.code, kit.states(place)[-2:]) == ("IncorrectWeightVersionKey", ["failed", "refused"])
+    assert "had no effect" in outcome.what
     chain.set("WeightsVersionKey", NETUID, value=0)
     assert isinstance(kit.sent(place, time), Confirmed)
-    assert [one["nonce"] for _, one in chain.included()] == [0, 1]
+    assert [extrinsic["nonce"] for _, extrinsic in chain.included()] == [0, 1]
 
 
 def test_a_block_that_says_too_fast_is_too_early(place: Path, chain: Simulator) -> None:
     chain.guards(False)
     time = PassingBlocks(chain, lambda: chain.set("LastUpdate", NETUID, value=[0, chain.chain.head.number, 0, 0, 0]))
-    found = kit.sent(place, time)
-    assert isinstance(found, TooEarly)
+    outcome = kit.sent(place, time)
+    assert isinstance(outcome, TooEarly)
     assert kit.states(place)[-2:] == ["failed", "too-early"]
 
 
 def test_a_pool_that_says_too_fast_is_asked_again(place: Path, chain: Simulator) -> None:
     chain.fault("error", "author_submitExtrinsic", code=1010, message="Invalid Transaction", data="Custom error: 6")
     time = PassingBlocks(chain)
-    found = kit.sent(place, time)
-    assert isinstance(found, Refusal)
-    assert (found.code, kit.states(place)) == ("RateLimitExceeded", ["planned", "refused"])
+    outcome = kit.sent(place, time)
+    assert isinstance(outcome, Refusal)
+    assert (outcome.code, kit.states(place)) == ("RateLimitExceeded", ["planned", "refused"])
     # It is still good: the same extrinsic is handed over again.
     assert isinstance(kit.sent(place, time), Confirmed)
     assert len(kit.tried(place)) == 1
@@ -321,18 +321,18 @@ def test_the_pulse(place: Path, chain: Simulator) -> None:
     there = kit.opened(place).pulse()
     assert isinstance(there, Pulse)
     assert (there.now, there.last, there.tempo) == (chain.chain.head.number, None, 20)
-    found = kit.sent(place, PassingBlocks(chain))
-    assert isinstance(found, Confirmed)
+    outcome = kit.sent(place, PassingBlocks(chain))
+    assert isinstance(outcome, Confirmed)
     there = kit.opened(place).pulse()
     assert isinstance(there, Pulse)
-    assert there.last == found.block
+    assert there.last == outcome.block
 
 
 def test_where_the_chain_has_no_place_for_the_hotkey_there_is_no_pulse(place: Path, chain: Simulator) -> None:
     def code() -> str:
-        said = kit.opened(place).pulse()
-        assert isinstance(said, Refusal), said
-        return said.code
+        outcome = kit.opened(place).pulse()
+        assert isinstance(outcome, Refusal), outcome
+        return outcome.code
 
     chain.register(NETUID, "//Thief", uid=ME)
     chain.step(1)

@@ -39,10 +39,10 @@ SCHEME = small_folder.SCHEME + "[decay]\nburn_uid = 0\n"
 @pytest.fixture
 def chain(shared: Path) -> Iterator[Simulator]:
     """Subnet 5: the owner (uid 0), Alice and Bob, who have a permit, and Charlie, who has none."""
-    with Simulator.with_subnet(5, "//Alice", "//Bob") as made:
-        made.register(5, "//Charlie", alpha=7 * RAO)
-        made.step(3)
-        yield made
+    with Simulator.with_subnet(5, "//Alice", "//Bob") as simulator:
+        simulator.register(5, "//Charlie", alpha=7 * RAO)
+        simulator.step(3)
+        yield simulator
 
 
 @pytest.fixture
@@ -58,9 +58,9 @@ def rows(place: Path, table: csvs.CsvFormat) -> list[dict[str, Any]]:
     return [dict(row.fields) for row in csvs.read(place / table.name, table)]
 
 
-def said(place: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((place / "registry.json").read_bytes())
-    return found
+def pulled_json(place: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((place / "registry.json").read_bytes())
+    return document
 
 
 def test_a_subnet_becomes_a_registry(place: Path, chain: Simulator) -> None:
@@ -68,8 +68,8 @@ def test_a_subnet_becomes_a_registry(place: Path, chain: Simulator) -> None:
     assert rows(place, csvs.PARTICIPANTS) == [{"key": ALICE, "uid": 1}, {"key": BOB, "uid": 2}, {"key": CHARLIE, "uid": 3}]
     assert rows(place, csvs.VALIDATORS) == [{"key": key, "stake": str(1000 * RAO)} for key in (OWNER, ALICE, BOB)]
     block = chain.chain.blocks[chain.chain.finalized]
-    found = said(place)
-    assert found == found | {
+    document = pulled_json(place)
+    assert document == document | {
         "schema": "assay.registry/1",
         "chain": f"0x{chain.chain.genesis.hex()}",
         "netuid": 5,
@@ -78,7 +78,7 @@ def test_a_subnet_becomes_a_registry(place: Path, chain: Simulator) -> None:
         "hash": f"0x{block.hash.hex()}",
         "spec_version": 1218,
     }
-    listed = {one["hotkey"]: one for one in found["neurons"]}
+    listed = {neuron["hotkey"]: neuron for neuron in document["neurons"]}
     assert list(listed) == [OWNER, ALICE, BOB, CHARLIE]
     assert listed[BOB] == {"uid": 2, "hotkey": BOB, "stake": str(1000 * RAO), "permit": True, "registered": 0}
     assert f"Subnet 5, mechanism 0, at block {block.number}" in text
@@ -91,7 +91,7 @@ def test_a_permit_without_stake_judges_nothing(place: Path, chain: Simulator) ->
     chain.register(5, "//Dave", alpha=0, permit=True)
     chain.step(3)
     pull(place, chain)
-    dave = said(place)["neurons"][4]
+    dave = pulled_json(place)["neurons"][4]
     assert (dave["uid"], dave["stake"], dave["permit"], dave["registered"]) == (4, "0", True, now)
     assert [row["key"] for row in rows(place, csvs.VALIDATORS)] == [OWNER, ALICE, BOB]
     assert len(rows(place, csvs.PARTICIPANTS)) == 4
@@ -132,14 +132,16 @@ def test_what_is_known_of_a_key_is_kept_and_uids_follow_the_chain(place: Path, c
         {"key": "waiting", "name": "nobody yet"},
     ]
     assert rows(place, csvs.VALIDATORS)[1] == {"key": ALICE, "stake": str(1000 * RAO), "name": "Alice & Co"}
-    changes = {one["key"]: (one["before"], one["now"], one["change"]) for one in document["participants"]["changes"]}
+    changes = {
+        change["key"]: (change["before"], change["now"], change["change"]) for change in document["participants"]["changes"]
+    }
     assert changes == {
         BOB: (None, "2", "new"),
         CHARLIE: (None, "3", "new"),
         ALICE: ("3", "1", "moved"),
         "gone": ("9", None, "gone"),
     }
-    judges = {one["key"]: one["change"] for one in document["validators"]["changes"]}
+    judges = {change["key"]: change["change"] for change in document["validators"]["changes"]}
     assert judges == {OWNER: "new", BOB: "new", ALICE: "stake", "v9": "gone"}
 
 
@@ -174,12 +176,12 @@ def test_a_subnet_pulls_one_block_for_all_its_competitions(
     )
     text = run("registry", "pull", subnet, "--to", "sim", columns=200).stdout
     assert text.count("Written to") == 2
-    assert said(place) == said(other)
+    assert pulled_json(place) == pulled_json(other)
     chain.register(5, "//Dave")
     chain.step(3)
     document = json.loads(pull(place, chain, str(other), str(place), "--json").stdout)
-    assert [Path(one["folder"]).name for one in document["folders"]] == ["small", "other"]
-    assert document["folders"][0]["registry"]["block"] == said(place)["block"] == said(other)["block"]
+    assert [Path(entry["folder"]).name for entry in document["folders"]] == ["small", "other"]
+    assert document["folders"][0]["registry"]["block"] == pulled_json(place)["block"] == pulled_json(other)["block"]
     assert len(rows(other, csvs.PARTICIPANTS)) == 4
     chain.step(3)
     before = files_under(place.parent)
@@ -223,7 +225,7 @@ def test_a_uid_that_changed_hands_is_the_new_keys(place: Path, chain: Simulator)
 
 def test_a_block_can_be_said_if_it_is_final(place: Path, chain: Simulator) -> None:
     pull(place, chain, "--block", "3")
-    assert said(place)["block"] == 3
+    assert pulled_json(place)["block"] == 3
     for block, why in (("8", "block 8 is not final yet"), ("99", "block 99 is not final yet"), ("x", "'x' is not a block")):
         words = ("registry", "pull", place, "--url", chain.url, "--netuid", "5", "--block", block)
         assert why in refused(*words)
@@ -235,7 +237,7 @@ def test_a_target_says_node_subnet_and_chain(place: Path, chain: Simulator, monk
     target = f'[targets.sim]\nkind = "bittensor"\nurl_env = "SUBTENSOR"\nnetuid = 5\nchain = "{genesis}"\n'
     (place / "publish.toml").write_text(target)
     run("registry", "pull", place, "--to", "sim")
-    assert said(place)["chain"] == genesis
+    assert pulled_json(place)["chain"] == genesis
     for change, why in (
         ((genesis, "finney"), "is a node of the chain"),
         (("netuid = 5", "netuid = 0"), "is the root network"),
@@ -352,12 +354,12 @@ def test_a_crash_between_the_files_is_seen_by_whoever_settles(
 def test_the_digest_is_over_uids_and_stakes_alone() -> None:
     people = [Participant("b", 2), Participant("a", 10), Participant("waiting")]
     judges = [Validator("v", 2**63 - 1), Validator("u", 5, "name")]
-    found = registry.pulled_rows(people, judges)
-    assert found == registry.pulled_rows([Participant("a", 10, "named", "s1"), people[0]], judges[::-1])
-    assert found != registry.pulled_rows([Participant("b", 10), Participant("a", 2)], judges)
-    assert found != registry.pulled_rows(people, [judges[0], Validator("u", 6)])
+    digest = registry.pulled_rows(people, judges)
+    assert digest == registry.pulled_rows([Participant("a", 10, "named", "s1"), people[0]], judges[::-1])
+    assert digest != registry.pulled_rows([Participant("b", 10), Participant("a", 2)], judges)
+    assert digest != registry.pulled_rows(people, [judges[0], Validator("u", 6)])
     text = '{"participants":[["b",2],["a",10]],"validators":[["u","5"],["v","9223372036854775807"]]}'
-    assert found == f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+    assert digest == f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
 def test_validators_sign_with_their_hotkeys_and_the_receipt_says_the_block(tmp_path: Path, chain: Simulator) -> None:
@@ -371,21 +373,23 @@ def test_validators_sign_with_their_hotkeys_and_the_receipt_says_the_block(tmp_p
             pair = bittensor_core.Keypair.from_uri(uri)
             signer = keys.read(bittensor_core.serialized_keypair_to_keyfile_data(pair))
             seen = [small_folder.record(validator=key, participant=CHARLIE, submission="s3", task=task) for task in ("t1", "t2")]
-            made = batch.make(
-                [record(one) for one in seen],
+            signed_batch = batch.make(
+                [record(row) for row in seen],
                 origin=ledger_kit.ORIGIN,
                 competition=terms.competition,
                 task_set=terms.task_set,
                 signer=signer,
                 validator=key,
             )
-            intake.accept(ledger.store, made, terms)
+            intake.accept(ledger.store, signed_batch, terms)
         settled = settling.settle(ledger, ledger_kit.SIGNER)
         bundle.export(ledger, 3, tmp_path / "epoch-3")
     assert settled.settlement.weights[CHARLIE].uid == 3
-    found = assay.verify(tmp_path / "epoch-3", key=str(ledger_kit.KEY))
-    assert found.recomputed
-    assert found.receipt["registry"] == {name: value for name, value in said(place).items() if name not in ("schema", "neurons")}
+    verified = assay.verify(tmp_path / "epoch-3", key=str(ledger_kit.KEY))
+    assert verified.recomputed
+    assert verified.receipt["registry"] == {
+        name: value for name, value in pulled_json(place).items() if name not in ("schema", "neurons")
+    }
     chain.register(5, "//Dave", uid=3)
     chain.step(3)
     pull(place, chain)
@@ -423,8 +427,8 @@ def test_a_full_registry_is_read_back_as_a_settlement_reads_it(place: Path, shar
     ],
 )
 def test_a_registry_json_that_is_wrong_is_refused_by_its_field(place: Path, content: Any, why: str) -> None:
-    made = Pulled(chain="0x" + "0" * 64, netuid=1, mechanism=0, block=1, hash="0x" + "1" * 64, spec_version=1, rows=DIGEST)
-    whole = json.loads(registry.dump_pulled(made, ()))
+    pulled = Pulled(chain="0x" + "0" * 64, netuid=1, mechanism=0, block=1, hash="0x" + "1" * 64, spec_version=1, rows=DIGEST)
+    whole = json.loads(registry.dump_pulled(pulled, ()))
     (place / "registry.json").write_text(content if isinstance(content, str) else json.dumps(whole | content))
     with pytest.raises(BadInput) as caught:
         registry.read_pulled(place / "registry.json")

@@ -26,16 +26,16 @@ KEY = PublicKey(SR25519, bytes(bittensor_core.Keypair.from_uri("//Val").public_k
 VECTOR = Vector((0, 2, 255), (65535, 7, 1), True)
 PROGRAM = """
 import json, sys, time
-from test_bittensor_timelock import made
-print(json.dumps([[time.time(), *made(json.loads(line))] for line in sys.stdin]))
+from test_bittensor_timelock import commitment_now
+print(json.dumps([[time.time(), *commitment_now(json.loads(line))] for line in sys.stdin]))
 """
 
 
-def made(changes: dict[str, Any]) -> tuple[str, int, int]:
+def commitment_now(changes: dict[str, Any]) -> tuple[str, int, int]:
     """A commitment by the clock as it stands: bytes, round, block."""
-    found = commitment(there(changes), KEY, VECTOR, 2**40 + 9, chain=0, here=0)
-    assert isinstance(found, Commitment)
-    return found.data.hex(), found.round, found.reveal
+    locked = commitment(there(changes), KEY, VECTOR, 2**40 + 9, chain=0, here=0)
+    assert isinstance(locked, Commitment)
+    return locked.data.hex(), locked.round, locked.reveal
 
 
 def there(changes: dict[str, Any]) -> Any:
@@ -50,12 +50,12 @@ def at(seconds: int, several: list[dict[str, Any]]) -> list[list[Any]]:
         pytest.skip("libfaketime is not installed: `tools/system tests` installs it")
     env = os.environ | {"LD_PRELOAD": str(library), "FAKETIME_FMT": "%s", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
     env |= {"FAKETIME": str(seconds), "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])}
-    text = "".join(json.dumps(one) + "\n" for one in several)
+    text = "".join(json.dumps(changes) + "\n" for changes in several)
     done = subprocess.run([sys.executable, "-c", PROGRAM], input=text, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    found: list[list[Any]] = json.loads(done.stdout)
-    assert {row[0] for row in found} == {seconds}, "the clock stands still"
-    return found
+    rows: list[list[Any]] = json.loads(done.stdout)
+    assert {row[0] for row in rows} == {seconds}, "the clock stands still"
+    return rows
 
 
 @pytest.mark.full
@@ -115,6 +115,6 @@ def test_what_cannot_be_committed_to() -> None:
         ({"pending_epoch": None}, "IncorrectCommitRevealVersion"),
         ({"tempo": 0}, "no-epochs"),
     ):
-        found = commitment(there(changes), KEY, VECTOR, 0, chain=0, here=0)
-        assert isinstance(found, Refusal)
-        assert found.code == code
+        refusal = commitment(there(changes), KEY, VECTOR, 0, chain=0, here=0)
+        assert isinstance(refusal, Refusal)
+        assert refusal.code == code

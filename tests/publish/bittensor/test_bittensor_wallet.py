@@ -56,10 +56,10 @@ def target(place: Path, asked: str | None = None, **key: Any) -> Target:
 
 
 def opened(there: Target) -> PrivateKey:
-    found = hotkey_of(there, "me")
-    assert ALICE.verify(b"something", found.sign(b"something"))
-    assert address(found.public) == ALICE.ss58_address
-    return found
+    hotkey = hotkey_of(there, "me")
+    assert ALICE.verify(b"something", hotkey.sign(b"something"))
+    assert address(hotkey.public) == ALICE.ss58_address
+    return hotkey
 
 
 def test_a_wallet_of_the_usual_layout(tmp_path: Path) -> None:
@@ -78,23 +78,23 @@ def test_wallets_are_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.full
 def test_an_encrypted_one_takes_a_passphrase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = wallet(tmp_path / "wallets", encrypted=True, public=False)
-    said = {"wallet": "val", "wallets": "wallets"}
-    assert public_of(target(tmp_path, **said), "me") is None
+    settings = {"wallet": "val", "wallets": "wallets"}
+    assert public_of(target(tmp_path, **settings), "me") is None
     if FULL:  # the key of the file takes two seconds, and a passphrase from elsewhere is tried below
-        opened(target(tmp_path, PASSPHRASE, **said))
+        opened(target(tmp_path, PASSPHRASE, **settings))
     with pytest.raises(BadInput, match="does not open"):
-        opened(target(tmp_path, "wrong", **said))
+        opened(target(tmp_path, "wrong", **settings))
     with pytest.raises(BadInput, match="is encrypted"):
-        opened(target(tmp_path, **said))
+        opened(target(tmp_path, **settings))
     monkeypatch.setenv("ASSAY_PASSPHRASE", PASSPHRASE)
-    opened(target(tmp_path, **said))
+    opened(target(tmp_path, **settings))
     assert path.read_bytes().startswith(b"$NACL")
 
 
 def test_a_key_file_by_its_path(tmp_path: Path) -> None:
     path = wallet(tmp_path / "wallets", public=False)
-    for said in (str(path), "wallets/val/hotkeys/default"):
-        there = target(tmp_path, keyfile=said)
+    for keyfile in (str(path), "wallets/val/hotkeys/default"):
+        there = target(tmp_path, keyfile=keyfile)
         assert public_of(there, "me") == ALICE.ss58_address
         opened(there)
 
@@ -109,15 +109,15 @@ def test_a_key_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(BadInput, match="the variable HOTKEY is empty"):
         public_of(there, "me")
     seeded = bittensor_core.Keypair.from_seed(b"\7" * 32)
-    said, pair = {
+    value, pair = {
         "words": (f"  {WORDS}\n", _words()),
         "seed": ("0x" + "07" * 32, seeded),
         "file": (bytes(bittensor_core.serialized_keypair_to_keyfile_data(ALICE)).decode(), ALICE),
     }[form]
-    monkeypatch.setenv("HOTKEY", said)
-    found = hotkey_of(there, "me")
-    assert address(found.public) == public_of(there, "me") == pair.ss58_address
-    assert pair.verify(b"m", found.sign(b"m"))
+    monkeypatch.setenv("HOTKEY", value)
+    hotkey = hotkey_of(there, "me")
+    assert address(hotkey.public) == public_of(there, "me") == pair.ss58_address
+    assert pair.verify(b"m", hotkey.sign(b"m"))
 
 
 def test_a_hotkey_that_is_not_there_is_missed_before_anything_is_signed(tmp_path: Path) -> None:
@@ -125,12 +125,12 @@ def test_a_hotkey_that_is_not_there_is_missed_before_anything_is_signed(tmp_path
         public_of(target(tmp_path, wallet="mine", wallets="wallets"), "me")
 
 
-@pytest.mark.parametrize("said", ["", "07" * 31, WORDS + " walk", WORDS.upper(), "//Alice", "{}"])
-def test_what_is_no_key_is_refused_without_being_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
-    monkeypatch.setenv("HOTKEY", said)
-    with pytest.raises(BadInput, match="is empty" if not said else "holds no hotkey") as refused:
+@pytest.mark.parametrize("value", ["", "07" * 31, WORDS + " walk", WORDS.upper(), "//Alice", "{}"])
+def test_what_is_no_key_is_refused_without_being_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("HOTKEY", value)
+    with pytest.raises(BadInput, match="is empty" if not value else "holds no hotkey") as refused:
         hotkey_of(target(tmp_path, env="HOTKEY"), "me")
-    assert not said or said not in str(refused.value)
+    assert not value or value not in str(refused.value)
 
 
 def test_others_may_not_read_it(tmp_path: Path) -> None:
@@ -141,13 +141,13 @@ def test_others_may_not_read_it(tmp_path: Path) -> None:
 
 def test_a_key_that_is_not_the_one_named_is_refused(tmp_path: Path) -> None:
     path = wallet(tmp_path / "wallets")
-    said = {"wallet": "val", "wallets": "wallets"}
-    opened(target(tmp_path, **said, account=ALICE.ss58_address))
+    settings = {"wallet": "val", "wallets": "wallets"}
+    opened(target(tmp_path, **settings, account=ALICE.ss58_address))
     with pytest.raises(BadInput, match="the key belongs to"):
-        opened(target(tmp_path, **said, account=BOB.ss58_address))
+        opened(target(tmp_path, **settings, account=BOB.ss58_address))
     path.with_name("defaultpub.txt").write_text(json.dumps({"ss58Address": BOB.ss58_address}))
     with pytest.raises(BadInput, match="is written beside it"):
-        opened(target(tmp_path, **said))
+        opened(target(tmp_path, **settings))
 
 
 def test_an_ed25519_key_is_no_hotkey(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_an_ed25519_key_is_no_hotkey(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("settings", "why"),
     [
         ({}, "one of wallet, keyfile and env"),
         ({"wallet": "a", "env": "B"}, "one of wallet, keyfile and env"),
@@ -169,9 +169,9 @@ def test_an_ed25519_key_is_no_hotkey(tmp_path: Path) -> None:
         ({"env": "A", "account": "5GrwvaEF5zXb26Fz9rcQpDWS57CtERHpNehXCPcNoHGKutQX"}, "not an SS58 address"),
     ],
 )
-def test_a_place_that_is_none(tmp_path: Path, said: dict[str, Any], why: str) -> None:
+def test_a_place_that_is_none(tmp_path: Path, settings: dict[str, Any], why: str) -> None:
     with pytest.raises(BadInput, match=why):
-        public_of(target(tmp_path, **said), "me")
+        public_of(target(tmp_path, **settings), "me")
 
 
 def test_the_coldkey_is_never_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,8 @@ from assay.publish.settled_epoch import EpochShares
 
 
 def test_the_largest_is_65535_and_zeros_are_left_out() -> None:
-    found = vector(kit.shares({"a": (7, "1/3"), "b": (3, "2/3"), "c": (9, "1/1000000")}, burn="1/3"))
-    assert (found.uids, found.values, found.burns) == ((0, 3, 7), (32768, 65535, 32768), True)
+    encoded = vector(kit.shares({"a": (7, "1/3"), "b": (3, "2/3"), "c": (9, "1/1000000")}, burn="1/3"))
+    assert (encoded.uids, encoded.values, encoded.burns) == ((0, 3, 7), (32768, 65535, 32768), True)
     assert vector(kit.shares({"a": (7, "1/2"), "b": (3, "1/2")})).by_uid == {3: 65535, 7: 65535}
 
 
@@ -32,8 +32,8 @@ def test_halves_go_up() -> None:
 
 
 def test_what_burns_whole_is_the_burn_uid_alone() -> None:
-    found = vector(kit.shares({}, burn="1", burn_uid=4))
-    assert (found.uids, found.values, found.burns) == ((4,), (65535,), True)
+    encoded = vector(kit.shares({}, burn="1", burn_uid=4))
+    assert (encoded.uids, encoded.values, encoded.burns) == ((4,), (65535,), True)
     everybody = vector(kit.shares({"a": (7, "1/3"), "b": (3, "2/3")}), without=("a", "b"))
     assert everybody.by_uid == {0: 65535}
     with pytest.raises(BadInput, match="no participant has a weight"):
@@ -44,8 +44,8 @@ def test_a_uid_that_changed_hands_burns_and_the_rest_is_encoded_anew() -> None:
     shares = kit.shares({"a": (2, "1/2"), "b": (3, "3/10"), "c": (4, "1/5")})
     there = kit.subnet("stranger", "b", "c")
     assert moved(shares, there) == {"a": "uid 2 has the hotkey stranger now"}
-    found = vector(shares, tuple(moved(shares, there)))
-    assert found.by_uid == {0: 65535, 3: 39321, 4: 26214}
+    encoded = vector(shares, tuple(moved(shares, there)))
+    assert encoded.by_uid == {0: 65535, 3: 39321, 4: 26214}
     # The largest has gone: what the settlement shows is relative to one that is not there any more.
     with_it = vector(shares).by_uid
     assert with_it == {2: 65535, 3: 39321, 4: 26214}
@@ -65,10 +65,10 @@ def test_a_participant_that_is_gone_or_has_another_uid_burns() -> None:
 
 def test_the_shares_survive_being_written_down() -> None:
     shares = kit.shares({"a": (7, "1/3"), "b": (3, "99999999999999999999/300000000000000000000")}, burn="1/300000000000000000000")
-    said = json.loads(json.dumps(content(shares)))
-    assert of_content(said) == shares
-    assert [row["chain_u16"] for row in said["weights"]] == [65535, 65535]
-    assert said["burn"] == {"uid": 0, "share": "1/300000000000000000000", "chain_u16": 0}
+    document = json.loads(json.dumps(content(shares)))
+    assert of_content(document) == shares
+    assert [row["chain_u16"] for row in document["weights"]] == [65535, 65535]
+    assert document["burn"] == {"uid": 0, "share": "1/300000000000000000000", "chain_u16": 0}
 
 
 @given(st.lists(st.integers(0, 10**25), min_size=1, max_size=12), st.integers(0, 10**25), st.sets(st.integers(0, 11)))
@@ -83,10 +83,10 @@ def test_it_is_what_the_fractions_say(parts: list[int], burn: int, gone: set[int
     left[0] = Fraction(burn, whole) + sum(share for key, _, share in rows if key in without)
     top = max(left.values())
     wanted = {uid: int(share / top * 65535 + Fraction(1, 2)) for uid, share in left.items()}
-    found = vector(EpochShares(rows, Fraction(burn, whole), 0), without)
-    assert found.by_uid == {uid: value for uid, value in wanted.items() if value}
-    assert list(found.uids) == sorted(found.uids)
-    assert max(found.values) == 65535
+    encoded = vector(EpochShares(rows, Fraction(burn, whole), 0), without)
+    assert encoded.by_uid == {uid: value for uid, value in wanted.items() if value}
+    assert list(encoded.uids) == sorted(encoded.uids)
+    assert max(encoded.values) == 65535
 
 
 SCHEME = """[scheme]
@@ -119,8 +119,8 @@ def test_the_ledger_gives_exact_shares(tmp_path: Path) -> None:
     )
     with ledger_kit.opened(place) as ledger:
         done = settling.settle(ledger, ledger_kit.SIGNER, 3)
-        found = settled_epoch.read(ledger, 3)
-        shares = found.shares()
+        settled = settled_epoch.read(ledger, 3)
+        shares = settled.shares()
     assert shares == EpochShares((("m2", 6, Fraction(4, 14)), ("m1", 5, Fraction(1, 14))), Fraction(9, 14), 0)
     assert vector(shares).by_uid == {
         **{row["uid"]: row["chain_u16"] for row in done.settlement.document["weights"] if row["uid"] is not None},
@@ -135,6 +135,6 @@ def test_an_epoch_that_pays_out_has_no_weights(tmp_path: Path) -> None:
     ledger_kit.add(place, [publish_kit.rubric(9000, epoch=3, participant="m1", submission="s-m1")])
     with ledger_kit.opened(place) as ledger:
         settling.settle(ledger, ledger_kit.SIGNER, 3)
-        found = settled_epoch.read(ledger, 3)
+        settled = settled_epoch.read(ledger, 3)
         with pytest.raises(CannotSettle, match="settled into payouts, which are not weights"):
-            found.shares()
+            settled.shares()

@@ -49,37 +49,37 @@ class ScriptedWire:
         self.connections += 1
         with suppress(ConnectionClosed):
             for message in connection:
-                said = json.loads(message)
-                self.asked.append(said["method"])
+                request = json.loads(message)
+                self.asked.append(request["method"])
                 answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
-                answer(connection, said)
+                answer(connection, request)
 
 
 @contextmanager
 def scripted(*answers: Answer, status: int = 101, seconds: float = 20.0) -> Iterator[tuple[ScriptedWire, WebSocketRpc]]:
     server = ScriptedWire(*answers, status=status)
-    made = WebSocketRpc(server.url, seconds=seconds)
+    wire = WebSocketRpc(server.url, seconds=seconds)
     try:
-        yield server, made
+        yield server, wire
     finally:
-        made.close()
+        wire.close()
         server.close()
 
 
-def well(connection: ServerConnection, said: dict[str, Any]) -> None:
-    connection.send(json.dumps({"jsonrpc": "2.0", "id": said["id"], "result": [said["method"], said["params"]]}))
+def well(connection: ServerConnection, request: dict[str, Any]) -> None:
+    connection.send(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": [request["method"], request["params"]]}))
 
 
-def drop(connection: ServerConnection, said: dict[str, Any]) -> None:
+def drop(connection: ServerConnection, request: dict[str, Any]) -> None:
     connection.socket.shutdown(socket.SHUT_RDWR)
 
 
-def silent(connection: ServerConnection, said: dict[str, Any]) -> None:
+def silent(connection: ServerConnection, request: dict[str, Any]) -> None:
     """No answer."""
 
 
 def sends(*messages: str | bytes) -> Answer:
-    def answer(connection: ServerConnection, said: dict[str, Any]) -> None:
+    def answer(connection: ServerConnection, request: dict[str, Any]) -> None:
         for message in messages:
             connection.send(message)
 
@@ -94,12 +94,12 @@ def test_an_answer_comes_over_one_connection() -> None:
 
 
 def test_what_was_not_asked_is_passed_over() -> None:
-    def beside(connection: ServerConnection, said: dict[str, Any]) -> None:
-        for number in (said["id"] + 7, said["id"] - 1, "x", None, [1]):
+    def beside(connection: ServerConnection, request: dict[str, Any]) -> None:
+        for number in (request["id"] + 7, request["id"] - 1, "x", None, [1]):
             connection.send(json.dumps({"jsonrpc": "2.0", "id": number, "result": "another's"}))
         connection.send(json.dumps({"jsonrpc": "2.0", "method": "chain_newHead", "params": {}}))
-        well(connection, said)
-        well(connection, said)  # a second time
+        well(connection, request)
+        well(connection, request)  # a second time
 
     with scripted(beside) as (server, wire):
         assert wire.ask("one") == ["one", []]
@@ -108,9 +108,9 @@ def test_what_was_not_asked_is_passed_over() -> None:
 
 
 def test_a_refusal_has_its_code_and_data() -> None:
-    def refuse(connection: ServerConnection, said: dict[str, Any]) -> None:
+    def refuse(connection: ServerConnection, request: dict[str, Any]) -> None:
         error = {"code": 1010, "message": "Invalid Transaction", "data": "Custom error: 4"}
-        connection.send(json.dumps({"jsonrpc": "2.0", "id": said["id"], "error": error}))
+        connection.send(json.dumps({"jsonrpc": "2.0", "id": request["id"], "error": error}))
 
     with scripted(refuse) as (server, wire):
         with pytest.raises(RpcError) as caught:
@@ -148,8 +148,8 @@ def test_what_may_not_be_asked_twice_is_asked_once_on_a_new_connection() -> None
 
 
 def test_an_answer_without_result_is_none() -> None:
-    def empty(connection: ServerConnection, said: dict[str, Any]) -> None:
-        connection.send(json.dumps({"jsonrpc": "2.0", "id": said["id"]}))
+    def empty(connection: ServerConnection, request: dict[str, Any]) -> None:
+        connection.send(json.dumps({"jsonrpc": "2.0", "id": request["id"]}))
 
     with scripted(empty) as (_, wire), pytest.raises(Unreachable, match="neither result nor error"):
         wire.ask("one")
@@ -171,9 +171,9 @@ def test_an_old_connection_that_died_leaves_time_for_a_new_one() -> None:
 
 def test_a_server_that_does_not_speak_has_the_deadline_too() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        made = WebSocketRpc(f"ws://127.0.0.1:{listening.getsockname()[1]}", seconds=0.2)
+        wire = WebSocketRpc(f"ws://127.0.0.1:{listening.getsockname()[1]}", seconds=0.2)
         with pytest.raises(Unreachable, match=r"0\.2 seconds were not enough"):
-            made.ask("one")
+            wire.ask("one")
 
 
 def test_a_server_that_does_not_read_has_the_deadline_too() -> None:
@@ -188,18 +188,18 @@ def test_a_server_that_does_not_read_has_the_deadline_too() -> None:
         peers: list[socket.socket] = []
         thread = threading.Thread(target=shake_hands)
         thread.start()
-        made = WebSocketRpc(f"ws://127.0.0.1:{listening.getsockname()[1]}", seconds=1.0)
+        wire = WebSocketRpc(f"ws://127.0.0.1:{listening.getsockname()[1]}", seconds=1.0)
         with pytest.raises(Unreachable, match="1 seconds were not enough"):
-            made.ask("one", "x" * 50_000_000)  # more than what lies between holds
+            wire.ask("one", "x" * 50_000_000)  # more than what lies between holds
         thread.join()
         peers[0].close()
 
 
 def test_an_answer_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rpc, "ANSWER_BYTES", 1000)
-    with scripted(sends(json.dumps({"id": 1, "result": "x" * 1000}))) as (server, made):
+    with scripted(sends(json.dumps({"id": 1, "result": "x" * 1000}))) as (server, wire):
         with pytest.raises(Unreachable, match="connection closed"):
-            made.ask("one")
+            wire.ask("one")
         assert server.connections == 2
 
 
@@ -207,10 +207,10 @@ def test_an_answer_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_parts_of_an_answer_have_a_bound(part: str) -> None:
     """A list of a few bytes takes some sixty when it is read."""
     few, many = (f'{{"id": {number}, "result": [{part * count}0]}}' for number, count in ((1, 50_000), (2, 200_000)))
-    with scripted(sends(few), sends(many)) as (_, made):
-        assert len(made.ask("one")) == 50_001
+    with scripted(sends(few), sends(many)) as (_, wire):
+        assert len(wire.ask("one")) == 50_001
         with pytest.raises(Unreachable, match="more than 200000 parts"):
-            made.ask("two")
+            wire.ask("two")
 
 
 def test_no_server_and_no_address() -> None:
@@ -242,9 +242,9 @@ def test_where_a_node_sends_us_on_to_may_be_no_address() -> None:
 
 def test_who_is_not_let_in_is_told_and_sees_no_secret() -> None:
     with scripted(well, status=401) as (server, _):
-        made = WebSocketRpc(server.url.replace("ws://", "ws://user:secret@") + "/v1?key=secret")
+        wire = WebSocketRpc(server.url.replace("ws://", "ws://user:secret@") + "/v1?key=secret")
         with pytest.raises(BadInput, match="does not let us in") as caught:
-            made.ask("one")
+            wire.ask("one")
         assert "secret" not in str(caught.value)
-    with scripted(well, status=429) as (_, made), pytest.raises(Unreachable, match="status 429"):
-        made.ask("one")
+    with scripted(well, status=429) as (_, wire), pytest.raises(Unreachable, match="status 429"):
+        wire.ask("one")

@@ -19,8 +19,8 @@ from weights_kit import NETUID, WEIGHTS, PassingBlocks
 
 @pytest.fixture
 def chain(shared: Path) -> Iterator[Simulator]:
-    with kit.subnet() as made:
-        yield made
+    with kit.subnet() as simulator:
+        yield simulator
 
 
 @pytest.fixture
@@ -35,9 +35,9 @@ def test_a_second_node_has_to_say_the_same(place: Path, chain: Simulator) -> Non
     other = chain.another()
     kit.publish_toml(place, chain, confirm_url=other.url, wait_seconds=6)
     other.faults.add("stale", times=None, blocks=12)
-    found = kit.sent(place, PassingBlocks(chain))
-    assert isinstance(found, Unknown)
-    assert "does not have it" in found.what
+    outcome = kit.sent(place, PassingBlocks(chain))
+    assert isinstance(outcome, Unknown)
+    assert "does not have it" in outcome.what
     assert kit.states(place) == ["planned", "sent", "unknown"]
     other.faults.clear()
     kit.once(place, chain, kit.sent(place, PassingBlocks(chain)))
@@ -63,8 +63,8 @@ def test_without_the_second_node_nothing_is_confirmed(place: Path, chain: Simula
     other = chain.another()
     kit.publish_toml(place, chain, confirm_url=other.url, wait_seconds=6, rpc_seconds=1)
     time = PassingBlocks(chain, lambda: None, lambda: other.faults.add("half-open", times=None))
-    found = kit.sent(place, time)
-    assert isinstance(found, Unknown)
+    outcome = kit.sent(place, time)
+    assert isinstance(outcome, Unknown)
     other.faults.clear()
     kit.once(place, chain, kit.sent(place, PassingBlocks(chain)))
 
@@ -72,9 +72,9 @@ def test_without_the_second_node_nothing_is_confirmed(place: Path, chain: Simula
 def test_a_second_node_of_another_chain(place: Path, chain: Simulator) -> None:
     with kit.subnet(name="another") as other:
         kit.publish_toml(place, chain, confirm_url=other.url)
-        found = kit.sent(place, PassingBlocks(chain))
-    assert isinstance(found, Refusal)
-    assert found.code == "wrong-chain"
+        outcome = kit.sent(place, PassingBlocks(chain))
+    assert isinstance(outcome, Refusal)
+    assert outcome.code == "wrong-chain"
 
 
 def test_a_commitment_is_opened_when_both_nodes_say_so(tmp_path: Path, shared: Path) -> None:
@@ -86,9 +86,9 @@ def test_a_commitment_is_opened_when_both_nodes_say_so(tmp_path: Path, shared: P
         assert isinstance(kit.sent(place, time), Sent)
         chain.step(50)
         other.faults.add("stale", times=None, blocks=49)
-        found = kit.sent(place, time)
-        assert isinstance(found, Unknown)
-        assert "does not have these weights" in found.what
+        outcome = kit.sent(place, time)
+        assert isinstance(outcome, Unknown)
+        assert "does not have these weights" in outcome.what
         other.faults.clear()
         assert isinstance(kit.sent(place, time), Confirmed)
 
@@ -127,14 +127,14 @@ def test_a_block_has_the_number_that_it_should(place: Path, chain: Simulator, mo
     header = BittensorNode.header
 
     def other(node: BittensorNode, block: str) -> Any:
-        found = header(node, block)
-        return found if found["number"] > chain.chain.finalized - 2 else {**found, "number": found["number"] - 1}
+        answer = header(node, block)
+        return answer if answer["number"] > chain.chain.finalized - 2 else {**answer, "number": answer["number"] - 1}
 
     with monkeypatch.context() as patched:
         patched.setattr(BittensorNode, "header", other)
-        found = kit.sent(place, PassingBlocks(chain))
-    assert isinstance(found, Unknown)
-    assert re.search(r"says that block 0x[0-9a-f]{64} has number \d+, not \d+", found.what)
+        outcome = kit.sent(place, PassingBlocks(chain))
+    assert isinstance(outcome, Unknown)
+    assert re.search(r"says that block 0x[0-9a-f]{64} has number \d+, not \d+", outcome.what)
     kit.once(place, chain, kit.sent(place, PassingBlocks(chain)))
 
 
@@ -155,14 +155,14 @@ def test_that_no_block_has_it_the_second_node_has_to_say_too(place: Path, chain:
     kit.sent(place, time)
     chain.step(PERIOD)
     other.faults.add("stale", times=None, blocks=PERIOD)
-    found = kit.sent(place, time)
-    assert isinstance(found, Unknown)
-    assert "says that no block has it" in found.what
-    assert [one.state for one in kit.tried(place)] == ["planned"]
+    outcome = kit.sent(place, time)
+    assert isinstance(outcome, Unknown)
+    assert "says that no block has it" in outcome.what
+    assert [attempt.state for attempt in kit.tried(place)] == ["planned"]
     other.faults.clear()
     chain.clear()
     kit.once(place, chain, kit.sent(place, time))
-    assert [one.state for one in kit.tried(place)] == ["expired", "confirmed"]
+    assert [attempt.state for attempt in kit.tried(place)] == ["expired", "confirmed"]
 
 
 # A node that has forgotten
@@ -186,12 +186,12 @@ def test_what_became_of_it_long_ago(place: Path, chain: Simulator, monkeypatch: 
         chain.set("WeightsVersionKey", NETUID, value=9)
     chain.step(300)
     forgets(monkeypatch)
-    found = kit.sent(place, PassingBlocks(chain))
+    outcome = kit.sent(place, PassingBlocks(chain))
     if fine:
-        kit.once(place, chain, found)
+        kit.once(place, chain, outcome)
         return
-    assert isinstance(found, Refusal)
-    assert (found.code, kit.tried(place)[-1].state) == ("failed", "failed")
+    assert isinstance(outcome, Refusal)
+    assert (outcome.code, kit.tried(place)[-1].state) == ("failed", "failed")
 
 
 def test_what_became_of_it_cannot_be_said_any_more(place: Path, chain: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,6 +202,6 @@ def test_what_became_of_it_cannot_be_said_any_more(place: Path, chain: Simulator
     kit.elsewhere(chain, 1)
     chain.step(10)
     forgets(monkeypatch)
-    found = kit.sent(place, PassingBlocks(chain))
-    assert isinstance(found, Unknown)
-    assert "State already discarded" in found.what
+    outcome = kit.sent(place, PassingBlocks(chain))
+    assert isinstance(outcome, Unknown)
+    assert "State already discarded" in outcome.what

@@ -30,14 +30,14 @@ Json = dict[str, Any]
 @pytest.fixture
 def chain(shared: Path) -> Iterator[Simulator]:
     """Uids 0 to 4, all with a permit; some set weights in block 7, and it is block 45."""
-    with kit.subnet(settings={"BondsMovingAverage": 900_000}) as made:
-        made.step(2)
+    with kit.subnet(settings={"BondsMovingAverage": 900_000}) as simulator:
+        simulator.step(2)
         for name, rows in (("Weights", ROWS), ("Bonds", BONDS)):
             for uid, row in rows.items():
-                made.set(name, NETUID, uid, value=list(row.items()))
-        made.set("LastUpdate", NETUID, value=[7, 1, 7, 7, 7])
-        made.step(38)
-        yield made
+                simulator.set(name, NETUID, uid, value=list(row.items()))
+        simulator.set("LastUpdate", NETUID, value=[7, 1, 7, 7, 7])
+        simulator.step(38)
+        yield simulator
 
 
 @pytest.fixture
@@ -67,23 +67,23 @@ def as_file(path: Path, rows: dict[int, dict[int, int]]) -> Path:
 
 
 def test_the_preview_is_the_epoch_of_the_same_numbers_in_a_file(place: Path, chain: Simulator, tmp_path: Path) -> None:
-    found = json.loads(output("publish", place, "--to", "sn", "--preview", "--json"))
+    preview = json.loads(output("publish", place, "--to", "sn", "--preview", "--json"))
     before, after = (
         json.loads(output("yuma", as_file(tmp_path / "m.json", rows), "--json"))["epochs"][0]
         for rows in (ROWS, ROWS | {ME: WEIGHTS})
     )
-    assert found["epochs"] == [before, after]
+    assert preview["epochs"] == [before, after]
     assert before["dividends"][ME] == 0 < after["dividends"][ME]
-    assert (found["uid"], found["netuid"], found["epoch"], found["block"]["number"]) == (
+    assert (preview["uid"], preview["netuid"], preview["epoch"], preview["block"]["number"]) == (
         ME,
         NETUID,
         kit.EPOCH,
         chain.chain.head.number,
     )
-    assert found["due"] >= found["block"]["number"]
-    said = " ".join(run("publish", place, "--to", "sn", "--preview", columns=200).stdout.split())
-    assert "vtrust now" in said
-    assert f"dividends with the weights of {ME}" in said
+    assert preview["due"] >= preview["block"]["number"]
+    printed = " ".join(run("publish", place, "--to", "sn", "--preview", columns=200).stdout.split())
+    assert "vtrust now" in printed
+    assert f"dividends with the weights of {ME}" in printed
     assert chain.included() == []
     assert kit.journal(place) == []
 
@@ -91,8 +91,8 @@ def test_the_preview_is_the_epoch_of_the_same_numbers_in_a_file(place: Path, cha
 def test_a_file_is_not_needed(place: Path, chain: Simulator) -> None:
     whole = json.loads(output("publish", place, "--to", "sn", "--preview", "--json"))
     asked = ("--url", chain.url, "--netuid", str(NETUID), "--block", str(chain.chain.finalized))
-    found = json.loads(output("yuma", *asked, "--weights", place, "--uid", str(ME), "--json"))
-    assert found["epochs"] == whole["epochs"]
+    document = json.loads(output("yuma", *asked, "--weights", place, "--uid", str(ME), "--json"))
+    assert document["epochs"] == whole["epochs"]
     assert "Subnet 1, mechanism 0, at block" in " ".join(output("yuma", *asked).split())
     assert "give a file, or --url with --netuid" in run("yuma", code=2).stderr
     assert "subnet 9" in refused("yuma", "--url", chain.url, "--netuid", "9")
@@ -103,14 +103,14 @@ def test_what_the_chain_leaves_out_is_left_out(chain: Simulator) -> None:
     chain.register(NETUID, "//M9", uid=4, alpha=10**12, permit=True)
     chain.set("Weights", NETUID, 3, value=[(2, 7), (4, 9)])
     chain.step()
-    found = graph(chain)
-    updates = [neuron.last_update for neuron in found.subnet.neurons]
-    assert found.neurons.inactive == {uid for uid, update in enumerate(updates) if update + 42 < found.due}
-    assert ME in found.neurons.inactive
-    new = found.subnet.neurons[4].registered_at
-    assert {(i, 4) for i in range(5) if updates[i] <= new} <= found.neurons.outdated
-    assert found.neurons.recent == {4}
-    changed = found.with_weights(ME, WEIGHTS)
+    metagraph = graph(chain)
+    updates = [neuron.last_update for neuron in metagraph.subnet.neurons]
+    assert metagraph.neurons.inactive == {uid for uid, update in enumerate(updates) if update + 42 < metagraph.due}
+    assert ME in metagraph.neurons.inactive
+    new = metagraph.subnet.neurons[4].registered_at
+    assert {(i, 4) for i in range(5) if updates[i] <= new} <= metagraph.neurons.outdated
+    assert metagraph.neurons.recent == {4}
+    changed = metagraph.with_weights(ME, WEIGHTS)
     assert ME not in changed.inactive
     assert not any(i == ME for i, _ in changed.outdated)
     assert changed.weights[ME] == [0, 0, 65535, 32768, 10923]

@@ -44,10 +44,10 @@ def genesis(shared: Path) -> Path:
 @pytest.fixture
 def chain(genesis: Path, tmp_path: Path) -> Iterator[RealChain]:
     """A subnet with two validators and three miners, in which weights may be set every ten blocks."""
-    with real_chain(genesis, tmp_path / "chain") as made:
-        made.subnet("//Owner", VALIDATORS | dict.fromkeys(MINERS, 0))
-        made.settings(WeightsSetRateLimit=str(RATE))
-        yield made
+    with real_chain(genesis, tmp_path / "chain") as real:
+        real.subnet("//Owner", VALIDATORS | dict.fromkeys(MINERS, 0))
+        real.settings(WeightsSetRateLimit=str(RATE))
+        yield real
 
 
 class RuntimeSeason:
@@ -84,11 +84,11 @@ class RuntimeSeason:
         """Two validators judge and sign, and the ledger takes it."""
         for name, uri in (("val", "//Val"), ("val2", "//Val2")):
             shared = {"validator": hotkey(uri), "epoch": epoch}
-            found = [
+            rows = [
                 small_folder.record("given", **shared, participant=hotkey(miner), submission=f"s{miner[2:]}", score=score)
                 for miner, score in scores.items()
             ]
-            (self.place / f"evidence/{name}-{epoch}.jsonl").write_text(small_folder.lines(found))
+            (self.place / f"evidence/{name}-{epoch}.jsonl").write_text(small_folder.lines(rows))
             batches = self.place / f"batches/{name}-{epoch}"
             run("evidence", "sign", self.place, "--key", name, "--epoch", str(epoch), "-o", batches)
             run("evidence", "add", self.place, *sorted(batches.glob("*.batch")))
@@ -120,8 +120,8 @@ class RuntimeSeason:
 
     def states(self) -> list[list[str]]:
         """Of each attempt, the states that the journal has."""
-        said = json.loads(run("attempts", self.place, "--to", "sn", "--json").stdout)
-        return [attempt["states"] for attempt in said["targets"]["sn"]]
+        document = json.loads(run("attempts", self.place, "--to", "sn", "--json").stdout)
+        return [attempt["states"] for attempt in document["targets"]["sn"]]
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ SCORES = {"//M1": "0.6", "//M2": "0.3", "//M3": "0.1"}
 def test_a_season_of_three_epochs(season: RuntimeSeason, chain: RealChain) -> None:
     registry = json.loads((season.place / "registry.json").read_bytes())
     assert (registry["spec_version"], registry["netuid"]) == (218, chain.netuid)
-    assert [one["hotkey"] for one in registry["neurons"]] == [hotkey(uri) for uri in ("//Owner", *VALIDATORS, *MINERS)]
+    assert [neuron["hotkey"] for neuron in registry["neurons"]] == [hotkey(uri) for uri in ("//Owner", *VALIDATORS, *MINERS)]
 
     settled = season.settled(1, SCORES)
     assert settled == {3: 65535, 4: 32768, 5: 10923}
@@ -171,8 +171,8 @@ def test_a_season_of_three_epochs(season: RuntimeSeason, chain: RealChain) -> No
         settled = season.settled(3, {"//M1": "0.5", "//M2": "0.5", "//M3": "0"})
         until("the watch publishes epoch 3", lambda: len(season.states()) == 3 and season.states()[-1][-1] == "confirmed")
     watch.send_signal(signal.SIGTERM)
-    _, said = watch.communicate(timeout=PATIENCE)
-    assert watch.returncode == 0, said
+    _, stderr = watch.communicate(timeout=PATIENCE)
+    assert watch.returncode == 0, stderr
     assert weights(chain) == settled == {3: 65535, 4: 65535}
     run("ledger", "check", season.place)
     assert [states[-3:] for states in season.states()] == [["planned", "sent", "confirmed"]] * 3
@@ -186,8 +186,8 @@ def test_the_chain_refuses_what_is_refused_before_it_is_sent(season: RuntimeSeas
     call = {"netuid": chain.netuid, "dests": list(settled), "weights": list(settled.values()), "version_key": 0}
 
     def both(code: str, uri: str = "//Val", **fields: Any) -> None:
-        said = season.publish(code=1)["outcome"]
-        assert (said["state"], said["code"]) == ("refused", code)
+        outcome = season.publish(code=1)["outcome"]
+        assert (outcome["state"], outcome["code"]) == ("refused", code)
         assert chain.send(uri, "set_weights", **call | fields) == code
 
     chain.settings(WeightsVersionKey="7")
@@ -200,18 +200,18 @@ def test_the_chain_refuses_what_is_refused_before_it_is_sent(season: RuntimeSeas
     season.target("stranger")
     both("HotKeyNotRegisteredInSubNet", "//Stranger")
     season.target(netuid=4000)
-    said = season.publish(code=1)["outcome"]
-    assert said["code"] == "wrong-registry"
+    outcome = season.publish(code=1)["outcome"]
+    assert outcome["code"] == "wrong-registry"
     assert all("sent" not in states for states in season.states())
     season.target()
     # This runtime gives every hotkey a permit in every block, so it never refuses one; before the next block we do.
     chain.settings(ValidatorPermit=[True, False, True, True, True, True])
-    said = json.loads(run("publish", season.place, "--to", "sn", "--json", code=1).stdout)["outcome"]
-    assert said["code"] == "NeuronNoValidatorPermit"
+    outcome = json.loads(run("publish", season.place, "--to", "sn", "--json", code=1).stdout)["outcome"]
+    assert outcome["code"] == "NeuronNoValidatorPermit"
     chain.blocks()
     chain.store("SubtensorModule", WeightsMinStake=str(10**18))
-    said = season.publish(code=1)["outcome"]  # the runtime's older name of StakeThreshold, which its node checks alone
-    assert (said["state"], said["code"]) == ("refused", "NotEnoughStakeToSetWeights"), said
+    outcome = season.publish(code=1)["outcome"]  # the runtime's older name of StakeThreshold, which its node checks alone
+    assert (outcome["state"], outcome["code"]) == ("refused", "NotEnoughStakeToSetWeights"), outcome
     chain.store("SubtensorModule", WeightsMinStake="0")
     assert season.publish()["outcome"]["state"] == "confirmed"
     assert weights(chain) == settled
@@ -224,8 +224,8 @@ def test_a_rule_that_changes_while_the_weights_wait(season: RuntimeSeason, chain
     until("the pool has the extrinsic", chain.node.pending)
     chain.settings(WeightsVersionKey="7")
     chain.blocks(2)
-    said, _ = sending.communicate(timeout=PATIENCE)
-    outcome = json.loads(said)["outcome"]
+    stdout, _ = sending.communicate(timeout=PATIENCE)
+    outcome = json.loads(stdout)["outcome"]
     assert (sending.returncode, outcome["state"], outcome["code"]) == (1, "refused", "IncorrectWeightVersionKey")
     assert season.states() == [["planned", "sent", "failed", "refused"]]
     season.target(version_key=7)
@@ -278,9 +278,9 @@ def test_a_node_that_stops_in_the_middle(season: RuntimeSeason, chain: RealChain
     sending = season.started("--json")
     until("the pool has the extrinsic", chain.node.pending)
     chain.process.send_signal(signal.SIGSTOP)
-    said, _ = sending.communicate(timeout=PATIENCE)
+    stdout, _ = sending.communicate(timeout=PATIENCE)
     chain.process.send_signal(signal.SIGCONT)
-    assert (sending.returncode, json.loads(said)["outcome"]["state"]) == (1, "unknown")
+    assert (sending.returncode, json.loads(stdout)["outcome"]["state"]) == (1, "unknown")
     season.target()
     assert season.publish()["outcome"]["state"] == "confirmed"
     assert (weights(chain), chain.node.nonce(hotkey("//Val"))) == (settled, before + 1)
@@ -303,8 +303,8 @@ def test_the_operator_closes_and_publishes_three_epochs(season: RuntimeSeason, c
         chain.blocks(max(0, max(begun + epoch * TEMPO, may_set) - chain.node.head().number))
         with chain.ticking():
             run(*operator)
-        said = run("attempts", season.place, columns=200).stdout
-        assert [states[-1] for states in season.states()] == ["confirmed"] * epoch, said
+        printed = run("attempts", season.place, columns=200).stdout
+        assert [states[-1] for states in season.states()] == ["confirmed"] * epoch, printed
         assert weights(chain) == season.settlement(epoch)
         with ledger_kit.opened(season.place) as ledger:
             assert receipt_predicate(ledger.receipt(epoch))["registry"]["block"] == begun + epoch * TEMPO
@@ -321,13 +321,13 @@ def test_an_operator_is_killed_and_begins_again(season: RuntimeSeason, chain: Re
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as operator:
             until("the pool has the extrinsic", lambda: len(chain.node.pending()) == 1)
             operator.kill()
-    said = season.place.parent / "operator.out"
+    log = season.place.parent / "operator.out"
     with (
-        said.open("wb") as out,
+        log.open("wb") as out,
         subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL) as operator,
         chain.ticking(1.0),
     ):
-        until("it works; what the killed ones left may have published before", lambda: said.stat().st_size)
+        until("it works; what the killed ones left may have published before", lambda: log.stat().st_size)
         until("the epoch is published", lambda: season.states()[-1][-1] == "confirmed")
         operator.terminate()
         assert operator.wait(PATIENCE) == 0

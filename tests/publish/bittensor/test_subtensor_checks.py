@@ -19,14 +19,14 @@ OPEN = {"CommitRevealWeightsEnabled": False, "WeightsSetRateLimit": 0}
 
 @pytest.fixture
 def simulator() -> Iterator[Simulator]:
-    with Simulator.with_subnet(1, "//Alice", "//Bob", settings=OPEN) as made:
-        yield made
+    with Simulator.with_subnet(1, "//Alice", "//Bob", settings=OPEN) as chain:
+        yield chain
 
 
 @pytest.fixture
 def asked(simulator: Simulator) -> Iterator[RpcLine]:
-    with line(simulator.url) as made:
-        yield made
+    with line(simulator.url) as wire:
+        yield wire
 
 
 def put(item: str, value: Any, *keys: Any) -> Callable[[Simulator, dict[str, Any]], None]:
@@ -68,14 +68,14 @@ COMMITTING: list[Change] = [
 
 def refusals(simulator: Simulator, function: str, args: dict[str, Any], changes: list[Change]) -> list[str]:
     """What becomes of a call before each of the changes, and after the last."""
-    found = []
+    outcomes = []
     for _, change in [*changes, ("", say())]:
         signer = CallSigner(simulator, args["signer"])
         simulator.chain.pool.submit(bytes.fromhex(signer.signed(function, {k: v for k, v in args.items() if k != "signer"})[2:]))
         simulator.step()
-        found.append(outcome(simulator))
+        outcomes.append(outcome(simulator))
         change(simulator, args)
-    return found
+    return outcomes
 
 
 def test_set_weights_is_checked_in_the_order_of_the_chain(simulator: Simulator) -> None:
@@ -109,7 +109,7 @@ def test_commits_are_checked_in_the_order_of_the_chain(simulator: Simulator) -> 
     args = {"signer": "//Eve", "netuid": 1, "mecid": 1, "commit": b"\1", "reveal_round": 10**6, "commit_reveal_version": 3}
     wanted = [*(name for name, _ in COMMITTING), "ExtrinsicSuccess"]
     assert refusals(simulator, "commit_timelocked_mechanism_weights", args, COMMITTING) == wanted
-    assert [one[0] for one in simulator.get("TimelockedWeightCommits", 1, 0)] == [
+    assert [commit[0] for commit in simulator.get("TimelockedWeightCommits", 1, 0)] == [
         CallSigner(simulator, "//Alice").key.ss58_address
     ]
 

@@ -22,8 +22,8 @@ SIGNATURE = "b44679b9a59af2ec876b1a6b1ad52ea9b1615fc3982b19576350f93447cb1125e34
 @pytest.fixture
 def simulator() -> Iterator[Simulator]:
     settings = {"Tempo": TEMPO, "WeightsSetRateLimit": 0}
-    with Simulator.with_subnet(1, "//Alice", "//Bob", settings=settings) as made:
-        yield made
+    with Simulator.with_subnet(1, "//Alice", "//Bob", settings=settings) as chain:
+        yield chain
 
 
 def commit(simulator: Simulator, uri: str = "//Alice", commit: bytes = b"\1", **args: int) -> int:
@@ -51,11 +51,11 @@ def test_epochs_run_by_the_state_of_their_schedule(simulator: Simulator) -> None
 
 @pytest.mark.full
 def test_the_plain_runtime_counts_epochs_by_the_number_of_the_block() -> None:
-    with Simulator.with_subnet(1, "//Alice", settings={"Tempo": TEMPO}, extended=False) as made:
-        made.step(4)
-        assert made.get("LastMechansimStepBlock", 1) == 8  # 8 + 1 + 1 leaves 10 when it is divided by 11
-        made.step(11)
-        assert made.get("LastMechansimStepBlock", 1) == 19
+    with Simulator.with_subnet(1, "//Alice", settings={"Tempo": TEMPO}, extended=False) as chain:
+        chain.step(4)
+        assert chain.get("LastMechansimStepBlock", 1) == 8  # 8 + 1 + 1 leaves 10 when it is divided by 11
+        chain.step(11)
+        assert chain.get("LastMechansimStepBlock", 1) == 19
 
 
 def test_a_commit_is_revealed_in_the_epoch_after_its_own(simulator: Simulator) -> None:
@@ -115,8 +115,8 @@ def test_what_the_chain_refuses_to_store_leaves_no_event(simulator: Simulator) -
 def sealed(simulator: Simulator, hotkey: str, uids: list[int], values: list[int], version_key: int = 0) -> bytes:
     """A commit as the chain opens it, locked to a round of the past whose signature everybody knows."""
     payload = (bytes(CallSigner(simulator, hotkey).key.public_key), uids, values, version_key)
-    made, _ = bittensor_core.encrypt_at_round(simulator.state.encode("(Vec<u8>, Vec<u16>, Vec<u16>, u64)", payload), ROUND)
-    return bytes(made)[2:-8]  # without its length before it and the round behind it
+    encrypted, _ = bittensor_core.encrypt_at_round(simulator.state.encode("(Vec<u8>, Vec<u16>, Vec<u16>, u64)", payload), ROUND)
+    return bytes(encrypted)[2:-8]  # without its length before it and the round behind it
 
 
 @pytest.mark.parametrize(
@@ -179,8 +179,8 @@ def test_mechanisms_have_weights_and_updates_of_their_own(simulator: Simulator) 
 def test_clients_reckon_with_the_block_in_which_a_commit_is_revealed(simulator: Simulator, before: int, pending: int) -> None:
     simulator.step(before)
     simulator.set("PendingEpochAt", 1, value=pending)
-    made, reckoned = client_commit(simulator)
-    commit(simulator, commit=made)
+    encrypted, reckoned = client_commit(simulator)
+    commit(simulator, commit=encrypted)
     simulator.opens("//Alice", {0: 1})
     while not simulator.weights(1, 1):
         simulator.step()
@@ -203,9 +203,9 @@ def client_commit(simulator: Simulator) -> tuple[bytes, int]:
         "blocks_since_last_step": simulator.get("BlocksSinceLastStep", 1),
         "subnet_reveal_period_epochs": simulator.get("RevealPeriodEpochs", 1),
     }
-    made, round_ = bittensor_core.get_encrypted_commit_v2(**asked, **state, hotkey=key)
+    encrypted, round_ = bittensor_core.get_encrypted_commit_v2(**asked, **state, hotkey=key)
     now = (time.time() - 1_692_803_367) / 3  # the beacon: its first round and its period
-    return bytes(made), head + round((round_ - now) / 1000)
+    return bytes(encrypted), head + round((round_ - now) / 1000)
 
 
 def test_a_reorganisation_takes_a_reveal_back_and_does_it_again(simulator: Simulator) -> None:

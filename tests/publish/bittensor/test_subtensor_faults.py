@@ -22,14 +22,14 @@ SUBMIT, WATCH = "author_submitExtrinsic", "author_submitAndWatchExtrinsic"
 @pytest.fixture
 def simulator() -> Iterator[Simulator]:
     settings = {"CommitRevealWeightsEnabled": False, "WeightsSetRateLimit": 0}
-    with Simulator.with_subnet(1, "//Alice", "//Bob", settings=settings, finality=4) as made:
-        yield made
+    with Simulator.with_subnet(1, "//Alice", "//Bob", settings=settings, finality=4) as chain:
+        yield chain
 
 
 @pytest.fixture
 def asked(simulator: Simulator) -> Iterator[RpcLine]:
-    with line(simulator.url) as made:
-        yield made
+    with line(simulator.url) as wire:
+        yield wire
 
 
 @pytest.fixture
@@ -208,11 +208,11 @@ def test_finality_stalls_and_goes_on(simulator: Simulator, asked: RpcLine, signe
 def test_a_reorganisation_takes_blocks_back(simulator: Simulator, asked: RpcLine, keep: bool) -> None:
     asked.ask(WATCH, CallSigner(simulator, "//Alice").weights([0], [1]))
     simulator.step(2)
-    ready, found = asked.status(), asked.status()
-    assert (ready, asked.ask("chain_getHeader", found["inBlock"])["number"]) == ("ready", "0x6")
+    ready, included = asked.status(), asked.status()
+    assert (ready, asked.ask("chain_getHeader", included["inBlock"])["number"]) == ("ready", "0x6")
     simulator.reorg(2, keep=keep)
     assert (simulator.chain.head.number, simulator.weights(1, 1), waiting(simulator)) == (7, {}, int(keep))
-    assert asked.ask("chain_getHeader", found["inBlock"]) is None
+    assert asked.ask("chain_getHeader", included["inBlock"]) is None
     assert CallSigner(simulator, "//Alice").nonce == 0
     assert list(asked.status()) == ["retracted"]
     assert asked.status() == ("ready" if keep else "dropped")
@@ -247,7 +247,7 @@ def test_news_of_heads_come_after_the_name_of_their_subscription(simulator: Simu
 
 
 def test_blocks_come_by_themselves(metadata: None) -> None:
-    with Simulator(block_time=0.01) as made, line(made.url) as asked:
+    with Simulator(block_time=0.01) as chain, line(chain.url) as asked:
         asked.ask("chain_subscribeNewHeads")
         numbers = [int(asked.status()["number"], 16) for _ in range(3)]
         assert numbers == [numbers[0], numbers[0] + 1, numbers[0] + 2]

@@ -39,22 +39,22 @@ class LibraryKey:
 
 @pytest.fixture
 def simulator() -> Iterator[Simulator]:
-    with Simulator.with_subnet(1, "//Alice", "//Bob", settings=OPEN, fast=True, finality=0) as made:
-        yield made
+    with Simulator.with_subnet(1, "//Alice", "//Bob", settings=OPEN, fast=True, finality=0) as chain:
+        yield chain
 
 
 @pytest.fixture
 def client(simulator: Simulator) -> Iterator[Any]:
-    with SubstrateInterface(simulator.url, ss58_format=42) as made:
-        yield made
+    with SubstrateInterface(simulator.url, ss58_format=42) as substrate:
+        yield substrate
 
 
 def test_the_client_reads_values_and_maps(client: Any, simulator: Simulator) -> None:
     assert client.query("SubtensorModule", "Tempo", [1]).value == 360
     assert client.query("SubtensorModule", "Uids", [1, ALICE.ss58_address]).value == 1
-    found = dict(client.query_map("SubtensorModule", "Keys", [1]))
-    assert found[1] == ALICE.ss58_address
-    assert list(found) == [0, 1, 2]
+    hotkeys = dict(client.query_map("SubtensorModule", "Keys", [1]))
+    assert hotkeys[1] == ALICE.ss58_address
+    assert list(hotkeys) == [0, 1, 2]
     assert client.query("SubtensorModule", "CommitRevealWeightsVersion").value == 4
     assert client.get_block_number(client.get_chain_head()) == simulator.chain.head.number
 
@@ -115,10 +115,10 @@ def test_the_client_sees_what_the_pool_refused(client: Any) -> None:
 
 
 def test_the_plain_runtime_has_neither_mechanisms_nor_timelocks() -> None:
-    with Simulator.with_subnet(1, "//Alice", settings=OPEN, extended=False, fast=True) as made:
-        assert not made.state.has("TimelockedWeightCommits")
-        assert made.state.has("WeightsMinStake")
-        with SubstrateInterface(made.url, ss58_format=42) as client:
+    with Simulator.with_subnet(1, "//Alice", settings=OPEN, extended=False, fast=True) as chain:
+        assert not chain.state.has("TimelockedWeightCommits")
+        assert chain.state.has("WeightsMinStake")
+        with SubstrateInterface(chain.url, ss58_format=42) as client:
             assert client.runtime.runtime_version == 218
             args = {"netuid": 1, "dests": [0], "weights": [9], "version_key": 0}
             call = client.compose_call("SubtensorModule", "set_weights", args)
@@ -130,17 +130,17 @@ def test_the_plain_runtime_has_neither_mechanisms_nor_timelocks() -> None:
 
 @pytest.mark.full
 def test_a_node_may_have_the_older_metadata_only() -> None:
-    with Simulator.with_subnet(1, "//Alice", paths=files()[:1]) as made, line(made.url) as asked:
+    with Simulator.with_subnet(1, "//Alice", paths=files()[:1]) as chain, line(chain.url) as asked:
         assert asked.ask("state_call", "Metadata_metadata_at_version", "0x0f000000") == "0x00"
-        assert bytes.fromhex(asked.ask("state_getMetadata")[2:]) == made.state.metadata.versions[14]
+        assert bytes.fromhex(asked.ask("state_getMetadata")[2:]) == chain.state.metadata.versions[14]
 
 
 @pytest.mark.full
 def test_metadata_that_has_it_all_is_left_as_it_is(tmp_path: Path) -> None:
-    with Simulator() as made:
-        raw = made.state.metadata.versions[15]
+    with Simulator() as chain:
+        raw = chain.state.metadata.versions[15]
         file = tmp_path / "newer.scale"
-        file.write_bytes(b"\1" + made.state.encode("Compact<u32>", len(raw)) + raw)
+        file.write_bytes(b"\1" + chain.state.encode("Compact<u32>", len(raw)) + raw)
     with Simulator.with_subnet(1, "//Alice", paths=(file,)) as again, line(again.url) as asked:
         assert again.state.metadata.versions == {15: raw}
         assert asked.ask("state_getRuntimeVersion")["specVersion"] == 1218
@@ -150,21 +150,21 @@ def test_metadata_that_has_it_all_is_left_as_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_a_whole_subnet_fits() -> None:
-    with Simulator(fast=True) as made:
-        made.subnet(1, Tempo=20)
+    with Simulator(fast=True) as chain:
+        chain.subnet(1, Tempo=20)
         for uid in range(256):
-            assert made.register(1, f"//{uid}", alpha=uid) == uid
-        made.step(100)
-        with SubstrateInterface(made.url, ss58_format=42) as client:
-            found = client.runtime_call("SubnetInfoRuntimeApi", "get_subnet_state", [1])
+            assert chain.register(1, f"//{uid}", alpha=uid) == uid
+        chain.step(100)
+        with SubstrateInterface(chain.url, ss58_format=42) as client:
+            state = client.runtime_call("SubnetInfoRuntimeApi", "get_subnet_state", [1])
             keys = list(client.query_map("SubtensorModule", "Keys", [1], page_size=100))
-        assert found["total_stake"] == list(range(256))
+        assert state["total_stake"] == list(range(256))
         assert [uid for uid, _ in keys] == list(range(256))
 
 
 def test_two_names_are_two_chains() -> None:
-    with Simulator(name="one") as one, Simulator(name="two") as two:
-        assert one.chain.genesis != two.chain.genesis
+    with Simulator(name="one") as first, Simulator(name="two") as two:
+        assert first.chain.genesis != two.chain.genesis
 
 
 def test_what_a_node_does_not_know_it_says(simulator: Simulator) -> None:

@@ -33,9 +33,9 @@ def publish(place: str, plan: dict[str, Any], last_step: int | None) -> dict[str
     """Publish; at step `last_step` killed."""
     if last_step is not None:
         stepping.die_at(last_step)
-    found = _send(place, plan)
+    outcome = _send(place, plan)
     stepping.go_on()
-    return document(found)
+    return document(outcome)
 
 
 def steps_of(place: str, plan: dict[str, Any]) -> int:
@@ -59,14 +59,14 @@ def finish(place: str, plan: dict[str, Any], before: int) -> str:
     if ours and ours[0].state == "confirmed":
         assert used == 1
 
-    found = _send(place, plan)
-    assert found.state == "confirmed", found
+    outcome = _send(place, plan)
+    assert outcome.state == "confirmed", outcome
     assert node.nonce(account) - before == 1
     assert node.pending() == []
-    (one,) = BittensorAttempt.read(publishers.read_target(Path(place), "sn").journal().entries)
-    assert one.state == "confirmed"
-    assert under_way([one]) is None
-    assert extrinsics.holds(node, one, node.finalized())
+    (attempt,) = BittensorAttempt.read(publishers.read_target(Path(place), "sn").journal().entries)
+    assert attempt.state == "confirmed"
+    assert under_way([attempt]) is None
+    assert extrinsics.holds(node, attempt, node.finalized())
     return last
 
 

@@ -98,12 +98,12 @@ def competition(
 
 def settle(place: Path, scores: Mapping[str, str], epoch: int) -> None:
     """Another epoch."""
-    said = {"validator": V1, "epoch": epoch}
-    found = [
-        small_folder.record("given", **said, participant=hotkey(uri), submission=f"s{uri.strip('/')}", score=score)
+    shared = {"validator": V1, "epoch": epoch}
+    rows = [
+        small_folder.record("given", **shared, participant=hotkey(uri), submission=f"s{uri.strip('/')}", score=score)
         for uri, score in scores.items()
     ]
-    ledger_kit.add(place, found)
+    ledger_kit.add(place, rows)
     with ledger_kit.opened(place) as ledger:
         assert settling.settle(ledger, SIGNER, epoch, skip=True, without_scores=True).receipt is not None
 
@@ -117,8 +117,8 @@ def registry_of(place: Path, there: Simulator, **changes: Any) -> None:
         csvs.read(place / "validators.csv", csvs.VALIDATORS), Place("validators.csv"), columns=len(people)
     )
     where: dict[str, Any] = {"chain": "0x" + there.chain.genesis.hex(), "netuid": NETUID, "mechanism": 0, "block": 5} | changes
-    made = Pulled(**where, hash="0x" + "11" * 32, spec_version=218, rows=registry.pulled_rows(people, judges))
-    (place / "registry.json").write_bytes(registry.dump_pulled(made, []))
+    pulled = Pulled(**where, hash="0x" + "11" * 32, spec_version=218, rows=registry.pulled_rows(people, judges))
+    (place / "registry.json").write_bytes(registry.dump_pulled(pulled, []))
 
 
 def publish_toml(place: Path, there: Simulator | None, **changes: Any) -> Path:
@@ -189,10 +189,10 @@ def once(place: Path, chain: Simulator, outcome: Outcome) -> None:
     """It is there, once, and the journal says so."""
     assert isinstance(outcome, Confirmed), outcome
     assert chain.weights(NETUID, ME) == WEIGHTS
-    ours = {one.signed.hash for one in tried(place)}
-    there = [one["extrinsic_hash"] for _, one in chain.included()]
+    ours = {attempt.signed.hash for attempt in tried(place)}
+    there = [extrinsic["extrinsic_hash"] for _, extrinsic in chain.included()]
     assert [name for name in there if name in ours] == [outcome.transaction]
-    assert [one.state for one in tried(place)][-1] == "confirmed"
+    assert [attempt.state for attempt in tried(place)][-1] == "confirmed"
 
 
 def elsewhere(chain: Simulator, nonce: int, weights: dict[int, int] = OTHERS) -> None:

@@ -69,7 +69,7 @@ class Measured:
 
     def submit(self, agents: list[str]) -> int:
         self.world.close()
-        rows = [(one, 5000 + number, FULL) for number, one in enumerate(agents)]
+        rows = [(agent, 5000 + number, FULL) for number, agent in enumerate(agents)]
         call = self.world.oracle.functions.submit(self.world.round.address, FULL, rows)
         return int(self.chain.send(call, self.chain.accounts[2])["gasUsed"])
 
@@ -83,38 +83,38 @@ def agents(count: int) -> list[str]:
 
 def rows(chain: AnvilChain) -> Iterator[tuple[str, str, int]]:
     """What, how much of it, and the gas."""
-    one = Measured(chain)
-    yield "make an oracle", "", one.oracle_gas
-    yield "`create`", "1 place", one.round([10_000])
-    yield "`fund`", "the chain's own coin", one.fund()
+    measured = Measured(chain)
+    yield "make an oracle", "", measured.oracle_gas
+    yield "`create`", "1 place", measured.round([10_000])
+    yield "`fund`", "the chain's own coin", measured.fund()
     few = [*agents(9), chain.accounts[10]]
     few.sort(key=str.lower)
-    yield "`commit`", "", one.commit(few)
-    yield "publish", "10 agents", one.submit(few)
-    yield "`settle`", "10 agents, 1 place", one.settle()
+    yield "`commit`", "", measured.commit(few)
+    yield "publish", "10 agents", measured.submit(few)
+    yield "`settle`", "10 agents, 1 place", measured.settle()
     winner = few[-1]
     chain.ask("anvil_impersonateAccount", winner)
-    receipt = chain.send(one.world.round.functions.claim(winner), winner)
+    receipt = chain.send(measured.world.round.functions.claim(winner), winner)
     chain.ask("anvil_stopImpersonatingAccount", winner)
     yield "`claim`", "the chain's own coin", int(receipt["gasUsed"])
     token = chain.deploy("GoodToken")
-    one.round([10_000], token)
-    yield "`fund`", "a token, after its `approve`", one.fund()
-    one.world.close()
-    yield "`settle`", "nobody committed: a refund", one.settle()
-    yield "`claim`", "a token", one.call("claim", chain.accounts[1])
+    measured.round([10_000], token)
+    yield "`fund`", "a token, after its `approve`", measured.fund()
+    measured.world.close()
+    yield "`settle`", "nobody committed: a refund", measured.settle()
+    yield "`claim`", "a token", measured.call("claim", chain.accounts[1])
     many = agents(200)
-    yield "`create`", "32 places", one.round([312] * 31 + [10_000 - 31 * 312])
-    one.fund()
+    yield "`create`", "32 places", measured.round([312] * 31 + [10_000 - 31 * 312])
+    measured.fund()
     chain.ask("evm_setAutomine", False)
     for each in many:
         chain.ask("anvil_impersonateAccount", each)
-        one.world.round.functions.commit(FULL).transact({"from": each, "gas": 100_000, **FREE})
+        measured.world.round.functions.commit(FULL).transact({"from": each, "gas": 100_000, **FREE})
         chain.ask("anvil_stopImpersonatingAccount", each)
     chain.ask("evm_mine")
     chain.ask("evm_setAutomine", True)
-    yield "publish", "200 agents", one.submit(many)
-    yield "`settle`", "200 agents, 32 places", one.settle()
+    yield "publish", "200 agents", measured.submit(many)
+    yield "`settle`", "200 agents, 32 places", measured.settle()
 
 
 def table(chain: AnvilChain) -> str:
@@ -125,7 +125,7 @@ def table(chain: AnvilChain) -> str:
 def filled(text: str, chain: AnvilChain) -> str:
     """The page with the table as it is now."""
     assert MARKS.search(text)
-    return MARKS.sub(lambda found: found[1] + table(chain) + found[2], text)
+    return MARKS.sub(lambda match: match[1] + table(chain) + match[2], text)
 
 
 def main() -> None:

@@ -23,8 +23,8 @@ __all__ = ["finish", "imports", "publish", "steps_of"]
 def imports() -> None:
     """Import what is imported late."""
     with tempfile.TemporaryDirectory() as place:
-        made = kit.publish_toml(Path(place), None, rpc="http://127.0.0.1:9", oracle="0x" + "11" * 20, round="0x" + "22" * 20)
-        publisher = kit.opened(made)
+        folder = kit.publish_toml(Path(place), None, rpc="http://127.0.0.1:9", oracle="0x" + "11" * 20, round="0x" + "22" * 20)
+        publisher = kit.opened(folder)
         signer = publisher._chain.signer()
         publisher._chain.sender(signer, print)
 
@@ -33,9 +33,9 @@ def publish(place: str, plan: dict[str, Any], last_step: int | None) -> dict[str
     """Publish; at step `last_step` killed."""
     if last_step is not None:
         stepping.die_at(last_step)
-    found = _send(place, plan)
+    outcome = _send(place, plan)
     stepping.go_on()
-    return found
+    return outcome
 
 
 def steps_of(place: str, plan: dict[str, Any]) -> int:
@@ -53,19 +53,19 @@ def finish(place: str, plan: dict[str, Any], before: int) -> str:
     account = kit.key_of(2).address
     mined = [hash_ for hash_ in known if node.mined(hash_) is not None]
     # Whatever the account has sent stands in the journal; and nothing that stands there is there twice.
-    assert node.count(account, "pending") - before == len([one for one in known if node.knows(one)]) <= 1
+    assert node.count(account, "pending") - before == len([digest for digest in known if node.knows(digest)]) <= 1
     assert len(mined) <= 1
     confirmed = [entry for entry in entries if entry["state"] == "confirmed" and "attempt" in entry]
-    assert all(one["hash"] in mined for one in confirmed)
+    assert all(entry["hash"] in mined for entry in confirmed)
 
-    found = _send(place, plan)
-    assert found["state"] == "confirmed", found
+    outcome = _send(place, plan)
+    assert outcome["state"] == "confirmed", outcome
     assert node.count(account, "pending") - before == 1
     entries = target.journal().entries
     assert under_way(EvmAttempt.read(entries)) is None
     states = [entry["state"] for entry in entries]
     assert states.count("confirmed") >= 1
-    assert [one.state for one in EvmAttempt.read(entries)] == ["confirmed"]
+    assert [attempt.state for attempt in EvmAttempt.read(entries)] == ["confirmed"]
     return last
 
 

@@ -221,23 +221,27 @@ def test_nobody_else_moves_money_or_changes_terms(world: EvmWorld, chain: AnvilC
     a, stranger = world.agents[0], chain.accounts[20]
     world.open(split=[10_000], feeBps=100)
     changing = [
-        one for one in world.round.abi if one["type"] == "function" and one["stateMutability"] in ("nonpayable", "payable")
+        entry
+        for entry in world.round.abi
+        if entry["type"] == "function" and entry["stateMutability"] in ("nonpayable", "payable")
     ]
-    assert sorted(one["name"] for one in changing) == ["claim", "commit", "fund", "settle"]
+    assert sorted(entry["name"] for entry in changing) == ["claim", "commit", "fund", "settle"]
     world.commit(a)
     world.close()
     world.submit([(a, 7000)])
     world.settle()
-    owed = {one: world.owed(one) for one in (a, world.sponsor, world.collector)}
+    owed = {account: world.owed(account) for account in (a, world.sponsor, world.collector)}
     for name, arguments in (("claim", [stranger]), ("commit", [b"\2" * 32]), ("fund", []), ("settle", [])):
         with pytest.raises(Exception, match="0x"):
             chain.send(world.round.functions[name](*arguments), stranger)
-    assert {one: world.owed(one) for one in owed} == owed
+    assert {account: world.owed(account) for account in owed} == owed
 
 
 def test_the_oracle_has_nothing_that_anybody_could_change(world: EvmWorld) -> None:
     """No admin, no role, no upgrade: what changes something there is submitting one's own scores, and taking back a signature."""
-    changing = [one["name"] for one in world.oracle.abi if one["type"] == "function" and one["stateMutability"] == "nonpayable"]
+    changing = [
+        entry["name"] for entry in world.oracle.abi if entry["type"] == "function" and entry["stateMutability"] == "nonpayable"
+    ]
     assert sorted(changing) == ["revoke", "submit", "submitSigned"]
 
 

@@ -32,15 +32,15 @@ def test_from_the_oracle_to_the_deposit(place: Path, chain: AnvilChain) -> None:
     looked = bounty("create", place, key="sponsor", yes=False)
     assert looked["outcome"] == {"state": "planned"}
     assert looked["actions"][0]["bounty"] == read_bounty(place).digest
-    made = bounty("create", place, key="sponsor")
-    assert made["round"].startswith("0x")
-    assert bounty("create", place, key="sponsor")["round"] == made["round"], "made again, it is the one that is there"
+    created = bounty("create", place, key="sponsor")
+    assert created["round"].startswith("0x")
+    assert bounty("create", place, key="sponsor")["round"] == created["round"], "made again, it is the one that is there"
     shown = printed("bounty", "show", place, "--to", "local")
     assert (shown["state"], shown["differences"], shown["terms"]["sponsor"]) == ("unfunded", [], account(1))
     bounty("fund", place, key="sponsor")
-    before = chain.balance(made["round"])
+    before = chain.balance(created["round"])
     assert bounty("fund", place, key="sponsor")["outcome"]["state"] == "confirmed"
-    assert chain.balance(made["round"]) == before == ETHER
+    assert chain.balance(created["round"]) == before == ETHER
 
 
 @pytest.mark.full
@@ -56,8 +56,8 @@ def test_from_the_commitments_to_the_last_claim(place: Path, chain: AnvilChain) 
     bounty("commit", place, place / "two.json", key="two")
     assert bounty("commit", place, place / "one.salt", key="one")["outcome"]["state"] == "confirmed"
     bounty("commit", place, "sha256:" + "33" * 32, key="three")
-    found = printed("bounty", "show", place, "--to", "local")
-    assert (found["state"], found["commitments"], found["held"]) == ("open", 3, str(ETHER))
+    document = printed("bounty", "show", place, "--to", "local")
+    assert (document["state"], document["commitments"], document["held"]) == ("open", 3, str(ETHER))
 
     # It is too early for scores; then the epoch is published, and the deposit divided.
     judged(place, chain, {P1: 9000, P2: 6000, P3: None})
@@ -111,7 +111,7 @@ def test_no_scores_in_time_and_the_sponsor_has_it_back(place: Path, chain: Anvil
     assert "gives the deposit back" in output("bounty", "show", place, "--to", "local")
     before = chain.balance(account(1))
     done = bounty("refund", place, key="sponsor")
-    assert [one["subject"] for one in done["actions"]] == ["bounty settle", "bounty claim"]
+    assert [action["subject"] for action in done["actions"]] == ["bounty settle", "bounty claim"]
     assert chain.balance(account(1)) > before + ETHER * 99 // 100
     assert bounty("refund", place, key="sponsor")["outcome"]["state"] == "confirmed"
     judged(place, chain, {P1: 9000})
@@ -122,12 +122,12 @@ def test_a_bounty_in_a_token(place: Path, chain: AnvilChain) -> None:
     token = chain.deploy("GoodToken")
     target(place, chain, token=token.address)
     bounty("oracle", place)
-    made = bounty("create", place, key="sponsor")["round"]
+    address = bounty("create", place, key="sponsor")["round"]
     assert bounty("fund", place, key="sponsor", code=1)["outcome"]["code"] == "funds"
     chain.send(token.functions.mint(account(1), ETHER))
     done = bounty("fund", place, key="sponsor")
-    assert [one["subject"] for one in done["actions"]] == ["bounty approve", "bounty fund"]
-    assert chain.balance(made, token) == ETHER
+    assert [action["subject"] for action in done["actions"]] == ["bounty approve", "bounty fund"]
+    assert chain.balance(address, token) == ETHER
     assert bounty("fund", place, key="sponsor")["outcome"]["state"] == "confirmed"
     chain.at(chain.now + HOUR + 1)
     bounty("refund", place, key="sponsor")
@@ -141,16 +141,16 @@ def test_a_contract_that_is_not_what_bounty_toml_says(place: Path, chain: AnvilC
     opened(place, chain)
     text = (place / "bounty.toml").read_text()
     (place / "bounty.toml").write_text(text.replace(str(ETHER), str(ETHER * 2)).replace("fee_bps = 250", "fee_bps = 100"))
-    found = printed("bounty", "show", place, "--to", "local", code=1)
-    assert {row["field"]: (row["there"], row["here"]) for row in found["differences"]} == {
-        "bounty": (found["terms"]["bounty"], read_bounty(place).digest),
+    document = printed("bounty", "show", place, "--to", "local", code=1)
+    assert {row["field"]: (row["there"], row["here"]) for row in document["differences"]} == {
+        "bounty": (document["terms"]["bounty"], read_bounty(place).digest),
         "deposit": (str(ETHER), str(2 * ETHER)),
         "fee_bps": ("250", "100"),
     }
     assert "Its terms differ from bounty.toml and publish.toml" in run("bounty", "show", place, "--to", "local", code=1).stdout
     for command, words in (("fund", []), ("commit", ["sha256:" + "33" * 32])):
-        found = bounty(command, place, *words, key="one", code=1)
-        assert found["outcome"]["code"] == "wrong-terms"
+        document = bounty(command, place, *words, key="one", code=1)
+        assert document["outcome"]["code"] == "wrong-terms"
     (place / "bounty.toml").write_text(text.replace("commitments_until", "submissions_until"))
     assert "commitments_until" in " ".join(run("bounty", "show", place, "--to", "local", code=1).stdout.split())
 
@@ -180,8 +180,8 @@ def test_a_fee_that_nobody_gets(place: Path, chain: AnvilChain) -> None:
 def test_deadlines_that_are_over_make_no_contract(place: Path, chain: AnvilChain) -> None:
     bounty("oracle", place)
     chain.at(chain.now + HOUR)
-    found = bounty("create", place, key="sponsor", code=1)
-    assert (found["outcome"]["code"], found["outcome"]["what"]) == (
+    document = bounty("create", place, key="sponsor", code=1)
+    assert (document["outcome"]["code"], document["outcome"]["what"]) == (
         "bad-terms",
         "the contract does not accept the terms: commitUntil is wrong",
     )
@@ -236,12 +236,12 @@ def test_an_address_that_is_typed_wrongly(place: Path, chain: AnvilChain) -> Non
 
 def test_a_node_that_is_not_there(place: Path, chain: AnvilChain) -> None:
     target(place, chain, rpc="http://127.0.0.1:1", round="0x" + "22" * 20)
-    found = bounty("fund", place, key="sponsor", yes=False, code=1)
-    assert found["outcome"]["state"] == "unknown"
+    document = bounty("fund", place, key="sponsor", yes=False, code=1)
+    assert document["outcome"]["state"] == "unknown"
     assert "127.0.0.1:1 does not answer" in refused("bounty", "show", place, "--to", "local", code=1)
     judged(place, chain, {P1: 9000})
-    found = printed("publish", place, "--to", "local", code=1)
-    assert (found["outcome"]["state"], found["held"], len(found["lines"])) == ("unknown", None, 1)
+    document = printed("publish", place, "--to", "local", code=1)
+    assert (document["outcome"]["state"], document["held"], len(document["lines"])) == ("unknown", None, 1)
     shown = " ".join(run("publish", place, "--to", "local", code=1).stdout.split())
     assert "there now" not in shown
     assert "Nothing was sent. " in shown

@@ -32,15 +32,15 @@ def test_the_tests_try_what_ships() -> None:
 
 def test_settings_are_pinned_and_the_code_names_no_machine() -> None:
     for path in SHIPPED.iterdir():
-        found = json.loads(path.read_text())
-        assert found["compiler"].startswith("0.8.37+")
-        assert found["settings"] == {
+        document = json.loads(path.read_text())
+        assert document["compiler"].startswith("0.8.37+")
+        assert document["settings"] == {
             "optimizer": {"enabled": True, "runs": 200},
             "viaIR": True,
             "evmVersion": "cancun",
             "metadata": {"bytecodeHash": "none", "appendCBOR": False},
         }
-        assert len(found["deployed"]) // 2 - 1 < 24_576 // 2  # half of what a chain takes (EIP-170)
+        assert len(document["deployed"]) // 2 - 1 < 24_576 // 2  # half of what a chain takes (EIP-170)
 
 
 def test_code_at_an_address_is_told_from_other_code(world: EvmWorld, chain: AnvilChain) -> None:

@@ -32,8 +32,8 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in kit.environment().items():
             patch.setenv(name, value)
-        with crash_kit.warm(tmp_path_factory.mktemp("warm"), "publish_crash") as made:
-            yield made
+        with crash_kit.warm(tmp_path_factory.mktemp("warm"), "publish_crash") as prepared:
+            yield prepared
 
 
 class RoundStage:
@@ -81,10 +81,10 @@ class RoundStage:
 @pytest.fixture(params=["ledger", "file"])
 def stage(world: EvmWorld, tmp_path: Path, warm: Warm, request: pytest.FixtureRequest) -> RoundStage:
     """Its journal is in the ledger, or, without one, in a file."""
-    made = RoundStage(world, tmp_path, warm)
+    round_stage = RoundStage(world, tmp_path, warm)
     if request.param == "file":
-        (made.template / "ledger.toml").unlink()
-    return made
+        (round_stage.template / "ledger.toml").unlink()
+    return round_stage
 
 
 def trials(stage: RoundStage, count: int, draw: random.Random, *, at_steps: bool) -> None:

@@ -41,8 +41,8 @@ def test_a_registry_takes_the_answer(place: Path, chain: AnvilChain) -> None:
         settled = view.settlement(3)
     assert settled is not None
     digest = json.loads(settled.document)["digest"]
-    said = chain.w3.eth.send_transaction({"from": validator, "to": answer["to"], "data": answer["data"], **FREE})
-    (event,) = events(registry, "ValidationResponse", chain.w3.eth.wait_for_transaction_receipt(said))
+    transaction = chain.w3.eth.send_transaction({"from": validator, "to": answer["to"], "data": answer["data"], **FREE})
+    (event,) = events(registry, "ValidationResponse", chain.w3.eth.wait_for_transaction_receipt(transaction))
     assert event == {
         "validatorAddress": validator,
         "agentId": agent,
@@ -74,8 +74,8 @@ SETTLED = {
 
 def test_a_score_is_rounded_half_to_even_and_none_is_not_0() -> None:
     for key, response in (("ann", 12), ("bob", 0)):
-        found = validation_response(SETTLED, key, request=REQUEST, uri="ipfs://bafy", tag="")
-        assert (found["response"], found["responseHash"], "to" in found) == (response, "0x" + "5e" * 32, False)
+        answer = validation_response(SETTLED, key, request=REQUEST, uri="ipfs://bafy", tag="")
+        assert (answer["response"], answer["responseHash"], "to" in answer) == (response, "0x" + "5e" * 32, False)
     for key, why in (("cyd", "too-few-validators"), ("dan", "no participant")):
         with pytest.raises(CannotSettle, match=why):
             validation_response(SETTLED, key, request=REQUEST, uri=URI)

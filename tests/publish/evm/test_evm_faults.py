@@ -31,8 +31,8 @@ pytestmark = pytest.mark.usefixtures("with_keys")
 @pytest.fixture
 def proxy(chain: AnvilChain, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     monkeypatch.setattr(rpc, "PAUSE", 0.01)
-    with faults.proxy(chain.url) as made:
-        yield made
+    with faults.proxy(chain.url) as server:
+        yield server
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def test_a_contract_that_answers_nothing_of_ours(proxy: Proxy, world: EvmWorld) 
 
 
 @pytest.mark.parametrize(
-    ("said", "name"),
+    ("error", "name"),
     [
         ({"data": "0xa8d6eb46"}, "NoReceipt"),
         ({"data": {"data": "0xa8d6eb46"}}, "NoReceipt"),
@@ -187,11 +187,11 @@ def test_a_contract_that_answers_nothing_of_ours(proxy: Proxy, world: EvmWorld) 
         ({"data": "0x08c379a0" + "ff" * 40}, ""),
     ],
 )
-def test_what_a_contract_refused_with_is_found_however_a_node_wraps_it(proxy: Proxy, said: dict[str, Any], name: str) -> None:
+def test_what_a_contract_refused_with_is_found_however_a_node_wraps_it(proxy: Proxy, error: dict[str, Any], name: str) -> None:
     from assay.publish.evm.libraries import keccak
 
-    wrapped = str(said["data"]).replace("a8d6eb46", keccak(b"NoReceipt()")[:4].hex())
-    data = eval(wrapped) if isinstance(said["data"], dict) else wrapped if said["data"] else None
+    wrapped = str(error["data"]).replace("a8d6eb46", keccak(b"NoReceipt()")[:4].hex())
+    data = eval(wrapped) if isinstance(error["data"], dict) else wrapped if error["data"] else None
     proxy.faults = [("eth_call", faults.error(3, "execution reverted", data))]
     with pytest.raises(Reverted) as caught:
         EvmNode(proxy.url).call("0x" + "11" * 20, b"")

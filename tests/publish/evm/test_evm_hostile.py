@@ -33,22 +33,22 @@ STRICT = {"fund", "commit", "publish"}
 def honest(place: Path, chain: AnvilChain) -> Any:
     """The round that the sponsor should have named; its epoch is settled."""
     opened(place, chain)
-    made = chain.contract(ROUND, printed("bounty", "show", place, "--to", "local")["round"])
+    contract = chain.contract(ROUND, printed("bounty", "show", place, "--to", "local")["round"])
     judged(place, chain, {P1: 9000, P2: 6000})
-    return made
+    return contract
 
 
 def codes(place: Path) -> dict[str, str | None]:
     """What each command comes to, nothing being sent: the code it refuses with; None where it does not."""
-    found: dict[str, str | None] = {}
+    outcomes: dict[str, str | None] = {}
     for command, *words in COMMANDS:
         name = words[0] if command == "bounty" else command
         key = [] if command == "publish" else ["--as", "one"]
-        found[name] = printed(command, *words[:1], place, *words[1:], "--to", "local", *key, code=None)["outcome"].get("code")
+        outcomes[name] = printed(command, *words[:1], place, *words[1:], "--to", "local", *key, code=None)["outcome"].get("code")
     shown = run("bounty", "show", place, "--to", "local", "--json", code=None)
     document = json.loads(shown.stdout)
-    found["show"] = document["outcome"]["code"] if "outcome" in document else "differs" if shown.exit_code else None
-    return found
+    outcomes["show"] = document["outcome"]["code"] if "outcome" in document else "differs" if shown.exit_code else None
+    return outcomes
 
 
 def refusing(place: Path, code: str) -> None:
@@ -58,9 +58,9 @@ def refusing(place: Path, code: str) -> None:
 
 def differing(place: Path, *fields: str) -> None:
     """The round is one of ours, and another than the files say: these fields are named, and nothing is put into it."""
-    found = codes(place)
-    assert {name for name, code in found.items() if code == "wrong-terms"} == STRICT
-    assert found["show"] == "differs"
+    outcomes = codes(place)
+    assert {name for name, code in outcomes.items() if code == "wrong-terms"} == STRICT
+    assert outcomes["show"] == "differs"
     document = printed("bounty", "show", place, "--to", "local", code=1)
     assert [row["field"] for row in document["differences"]] == list(fields)
     done = run("bounty", "settle", place, "--to", "local", "--as", "one", code=None)
@@ -95,9 +95,9 @@ def genuine(place: Path, chain: AnvilChain, *, bounty_toml: tuple[str, str] = ("
     text = (place / "bounty.toml").read_text()
     (place / "bounty.toml").write_text(text.replace(*bounty_toml))
     target(place, chain, **fields)
-    made = bounty("create", place, key="sponsor")["round"]
+    address = bounty("create", place, key="sponsor")["round"]
     (place / "bounty.toml").write_text(text)
-    target(place, chain, round=made)
+    target(place, chain, round=address)
 
 
 # Contracts of its own
@@ -107,11 +107,11 @@ def test_the_attack_from_end_to_end(place: Path, chain: AnvilChain, honest: Any)
     """A shipped round with an oracle of the sponsor's: every value that it tells is what was promised, and its code is ours."""
     sponsor, victim, puppet = chain.accounts[1], chain.accounts[7], chain.accounts[8]
     evil = chain.deploy("PuppetOracle", puppet)
-    made = forged(chain, honest, {oracle_address(): evil.address})
-    target(place, chain, round=made)
-    code = bytes(chain.w3.eth.get_code(made))
+    forgery = forged(chain, honest, {oracle_address(): evil.address})
+    target(place, chain, round=forgery)
+    code = bytes(chain.w3.eth.get_code(forgery))
     assert artifact(ROUND).is_at(code), "the code alone does not tell"
-    there = chain.contract(ROUND, made)
+    there = chain.contract(ROUND, forgery)
     for name in ("bounty", "sponsor", "deposit", "scorer", "commitUntil", "scoreUntil", "state", "held", "tiers", "split"):
         assert there.functions[name]().call() == honest.functions[name]().call(), name
     refusing(place, "wrong-contract")
@@ -120,9 +120,9 @@ def test_the_attack_from_end_to_end(place: Path, chain: AnvilChain, honest: Any)
     assert "All terms are those of" not in shown
 
     # Were somebody to commit there all the same, it cannot be settled before that is over, whatever the oracle says.
-    chain.ask("anvil_setBalance", made, hex(ETHER))
-    for one in (victim, puppet):
-        chain.send(there.functions.commit(b"\1" * 32), one)
+    chain.ask("anvil_setBalance", forgery, hex(ETHER))
+    for committer in (victim, puppet):
+        chain.send(there.functions.commit(b"\1" * 32), committer)
     with refused("CommitmentsOpen"):
         chain.send(there.functions.settle(), sponsor)
     chain.at(there.functions.commitUntil().call() + 1)
@@ -203,16 +203,16 @@ def test_what_no_contract_can_tell_is_said_in_a_sentence(place: Path, chain: Anv
     """Where the files themselves name what the sponsor chose, nothing differs; whose it is stands there."""
     token = chain.deploy("BadToken").address
     genuine(place, chain, only_scorer=account(1), token=token)
-    made = printed("bounty", "show", place, "--to", "local", code=1)["round"]
-    target(place, chain, round=made, only_scorer=account(1), token=token)
-    found = printed("bounty", "show", place, "--to", "local")
-    assert found["differences"] == []
-    assert found["check_elsewhere"] == (
+    address = printed("bounty", "show", place, "--to", "local", code=1)["round"]
+    target(place, chain, round=address, only_scorer=account(1), token=token)
+    document = printed("bounty", "show", place, "--to", "local")
+    assert document["differences"] == []
+    assert document["check_elsewhere"] == (
         f"Check elsewhere that {account(1)} is the scorer that the sponsor promised (its scores are final, and nothing"
         f" attests where it judges), that the token {token} is worth something, and that your node shows you the real chain."
     )
     shown = " ".join(run("bounty", "show", place, "--to", "local").stdout.split())
-    assert found["check_elsewhere"] in shown
+    assert document["check_elsewhere"] in shown
     text = (place / "bounty.toml").read_text()
     (place / "bounty.toml").write_text(text.replace("[[checks]]", f'[enclave]\ncompose_hash = "{"ab" * 32}"\n[[checks]]', 1))
     sealed = printed("bounty", "show", place, "--to", "local", code=1)["check_elsewhere"]
@@ -227,5 +227,5 @@ def test_a_token_that_refuses_to_say_what_it_allows(place: Path, chain: AnvilCha
     bounty("create", place, key="sponsor")
     for code in ("0x5f5ffd", "0x5b5f56", "0x00"):  # it reverts; it burns all gas; it answers nothing
         chain.ask("anvil_setCode", token.address, code)
-        found = bounty("fund", place, key="sponsor", code=None)
-        assert found["outcome"]["state"] in ("refused", "unknown", "planned", "confirmed"), found
+        document = bounty("fund", place, key="sponsor", code=None)
+        assert document["outcome"]["state"] in ("refused", "unknown", "planned", "confirmed"), document

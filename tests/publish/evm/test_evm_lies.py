@@ -160,7 +160,7 @@ def test_a_node_that_lies_gets_one_transaction_for_one_plan(place: Path, world: 
         outcome = kit.sent(place)
         assert isinstance(outcome, Refusal)
         assert outcome.code == "nonce"
-    assert {(one.nonce, len(one.transactions)) for one in EvmAttempt.read(kit.journal(place))} == {(2, 1)}
+    assert {(attempt.nonce, len(attempt.transactions)) for attempt in EvmAttempt.read(kit.journal(place))} == {(2, 1)}
 
     # Nor where the account's owner is told that what was sent reverted, or was taken and is not there.
     for status in ("0x0", "0x1"):

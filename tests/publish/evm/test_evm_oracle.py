@@ -53,7 +53,7 @@ def test_scores_are_kept_as_they_came(ready: EvmWorld) -> None:
     a, b = ready.agents[:2]
     proof = b"\xaa" * 32
     rows = [(a, 9000, proof), (b, 0, bytes(32))]
-    said = ready.chain.send(ready.oracle.functions.submit(ready.round.address, RECEIPT, rows), ready.scorer)
+    receipt = ready.chain.send(ready.oracle.functions.submit(ready.round.address, RECEIPT, rows), ready.scorer)
     assert ready.scores() == [RECEIPT, rows]
     assert ready.oracle.functions.scoreOf(ready.round.address, ready.scorer, a).call() == [9000, proof, RECEIPT]
     assert ready.oracle.functions.scoreOf(ready.round.address, ready.scorer, b).call() == [0, bytes(32), RECEIPT]
@@ -61,11 +61,11 @@ def test_scores_are_kept_as_they_came(ready: EvmWorld) -> None:
         with refused("NoScore", ready.round.address, nobody):
             ready.oracle.functions.scoreOf(ready.round.address, ready.scorer, Web3.to_checksum_address(nobody)).call()
     # The log alone says the same.
-    (head,) = events(ready.oracle, "ScoresSubmitted", said)
+    (head,) = events(ready.oracle, "ScoresSubmitted", receipt)
     assert head == {"round": ready.round.address, "receipt": RECEIPT, "scorer": ready.scorer, "count": 2}
-    logged = events(ready.oracle, "Scored", said)
-    assert [(one["agent"], one["bps"], one["attestation"]) for one in logged] == rows
-    assert {one["round"] for one in logged} == {ready.round.address}
+    logged = events(ready.oracle, "Scored", receipt)
+    assert [(event["agent"], event["bps"], event["attestation"]) for event in logged] == rows
+    assert {event["round"] for event in logged} == {ready.round.address}
 
 
 def test_one_submission_a_round(ready: EvmWorld) -> None:
@@ -170,8 +170,8 @@ def keyed(world: EvmWorld) -> EvmWorld:
 
 def test_anybody_may_bring_what_a_scorer_signed(keyed: EvmWorld) -> None:
     rows = scored([(keyed.agents[0], 9000), (keyed.agents[1], 10)])
-    said = keyed.chain.send(keyed.oracle.functions.submitSigned(*signed(keyed, rows)), keyed.agents[9])
-    assert events(keyed.oracle, "ScoresSubmitted", said)[0]["scorer"] == KEY.address
+    receipt = keyed.chain.send(keyed.oracle.functions.submitSigned(*signed(keyed, rows)), keyed.agents[9])
+    assert events(keyed.oracle, "ScoresSubmitted", receipt)[0]["scorer"] == KEY.address
     assert keyed.scores() == [RECEIPT, rows]
     assert keyed.oracle.functions.nonceOf(KEY.address, keyed.round.address).call() == 1
 
@@ -214,7 +214,7 @@ def test_a_relayer_can_change_nothing(keyed: EvmWorld) -> None:
         (scorer, at, b"\1" * 32, rows, nonce, deadline, signature),
         (scorer, at, receipt, rows, nonce, deadline + 1, signature),
         (keyed.scorer, at, receipt, rows, nonce, deadline, signature),
-        *((scorer, at, receipt, rows, nonce, deadline, one) for one in other),
+        *((scorer, at, receipt, rows, nonce, deadline, forgery) for forgery in other),
     ):
         with refused("BadSignature"):
             keyed.chain.send(submit(*wrong))
@@ -277,7 +277,7 @@ def test_a_signature_of_one_chain_is_worth_nothing_on_another(keyed: EvmWorld, t
         assert (other.oracle.address, other.round.address) == (keyed.oracle.address, keyed.round.address)
         with refused("BadSignature", KEY.address):
             other.chain.send(other.oracle.functions.submitSigned(*arguments))
-        mine, theirs = (one.oracle.functions.domainSeparator().call() for one in (keyed, other))
+        mine, theirs = (world.oracle.functions.domainSeparator().call() for world in (keyed, other))
         assert mine != theirs
     keyed.chain.send(keyed.oracle.functions.submitSigned(*arguments))
 
@@ -306,19 +306,19 @@ def test_a_full_round_fits_into_transactions_as_chains_allow_them(chain: AnvilCh
     world = evm_kit.world(chain)
     world.open(split=[312] * 31 + [10_000 - 31 * 312], tiers=[(10_000 - i, 5_000) for i in range(16)])
     agents = [Web3.to_checksum_address(f"0x{number:040x}") for number in range(1, 201)]
-    for one in agents:
-        chain.ask("anvil_impersonateAccount", one)
+    for agent in agents:
+        chain.ask("anvil_impersonateAccount", agent)
     chain.ask("evm_setAutomine", False)
-    for one in agents:
-        world.round.functions.commit(b"\1" * 32).transact({"from": one, "gas": 100_000, **evm_kit.FREE})
+    for agent in agents:
+        world.round.functions.commit(b"\1" * 32).transact({"from": agent, "gas": 100_000, **evm_kit.FREE})
     chain.ask("evm_mine")
     chain.ask("evm_setAutomine", True)
-    for one in agents:
-        chain.ask("anvil_stopImpersonatingAccount", one)
+    for agent in agents:
+        chain.ask("anvil_stopImpersonatingAccount", agent)
     assert world.round.functions.commitments().call() == 200
     world.close()
     # Ascending scores are the worst: each is put before all the others.
-    rows = [(one, 100 + number * 40, b"\xff" * 32) for number, one in enumerate(agents)]
+    rows = [(agent, 100 + number * 40, b"\xff" * 32) for number, agent in enumerate(agents)]
     submitted = chain.send(world.oracle.functions.submit(world.round.address, b"\xff" * 32, rows), world.scorer)
     settled = world.settle()
     assert len(events(world.round, "Placed", settled)) == 32

@@ -57,18 +57,18 @@ def test_what_was_settled_is_what_the_oracle_is_told(place: Path, world: EvmWorl
     assert outcome.transaction is not None
     receipt, rows = world.scores()
     with ledger_kit.opened(place) as ledger:
-        found = settled_epoch.read(ledger, EPOCH)
-    assert f"sha256:{receipt.hex()}" == found.receipt
-    assert all(record.attestation for records in found.judgements.values() for record in records), "a plain run names it"
+        epoch = settled_epoch.read(ledger, EPOCH)
+    assert f"sha256:{receipt.hex()}" == epoch.receipt
+    assert all(record.attestation for records in epoch.judgements.values() for record in records), "a plain run names it"
     proof = dict.fromkeys(SCORES, bytes(32))  # which attests nothing
     assert rows == sorted(
         [(world.agents[0], 9000, proof["m1"]), (world.agents[1], 6000, proof["m2"]), (world.agents[3], 3000, proof["m4"])],
         key=lambda row: row[0].lower(),
     )
     # And what it pays by them is what was settled.
-    expected = {row["participant"]: int(row["net"]) for row in found.settlement["payouts"]}
+    expected = {row["participant"]: int(row["net"]) for row in epoch.settlement["payouts"]}
     assert paid(world) == {"m3": 0} | expected
-    assert world.owed(world.sponsor) == int(found.settlement["refund"])
+    assert world.owed(world.sponsor) == int(epoch.settlement["refund"])
     after = kit.opened(place).compare(plan)
     assert after.held == {world.agents[0]: "9000 BPS", world.agents[1]: "6000 BPS", world.agents[3]: "3000 BPS"}
 
@@ -157,8 +157,8 @@ def test_a_round_that_would_pay_anything_else_is_told_nothing(world: EvmWorld, t
     world.commit(*world.agents[:4])
     world.close()
     place = kit.publish_toml(kit.competition(tmp_path / "small", world, SCORES), world)
-    found = refusal(kit.sent(place), "payouts-differ")
-    assert found.what == f"fees {15 * ETHER // 1000 + 75 * ETHER // 10000} and refund" + found.what.partition("refund")[2]
+    outcome = refusal(kit.sent(place), "payouts-differ")
+    assert outcome.what == f"fees {15 * ETHER // 1000 + 75 * ETHER // 10000} and refund" + outcome.what.partition("refund")[2]
     assert world.scores()[1] == []
 
 
@@ -170,8 +170,8 @@ def test_a_tie_that_the_chain_decides_otherwise_is_not_published(world: EvmWorld
     world.commit(world.agents[0])
     world.close()
     place = kit.publish_toml(kit.competition(tmp_path / "small", world, {"m1": 9000, "m2": 9000}), world)
-    found = refusal(kit.sent(place), "payouts-differ")
-    assert found.what.startswith(f"place 1 would be paid {ETHER * 6 // 10} (fee {ETHER * 15 // 1000}) to {world.agents[1]}")
+    outcome = refusal(kit.sent(place), "payouts-differ")
+    assert outcome.what.startswith(f"place 1 would be paid {ETHER * 6 // 10} (fee {ETHER * 15 // 1000}) to {world.agents[1]}")
 
 
 def test_who_did_not_commit_is_left_out_where_that_changes_nothing(world: EvmWorld, tmp_path: Path) -> None:
@@ -191,8 +191,8 @@ def test_a_winner_who_did_not_commit_holds_it_up(world: EvmWorld, tmp_path: Path
     world.commit(world.agents[1])
     world.close()
     place = kit.publish_toml(kit.competition(tmp_path / "small", world, SCORES), world)
-    found = refusal(kit.sent(place), "payouts-differ")
-    assert f"to {world.agents[1]}, but the settlement says {ETHER * 6 // 10}" in found.what
+    outcome = refusal(kit.sent(place), "payouts-differ")
+    assert f"to {world.agents[1]}, but the settlement says {ETHER * 6 // 10}" in outcome.what
 
 
 def test_a_participant_without_an_address(world: EvmWorld, tmp_path: Path) -> None:
@@ -318,8 +318,8 @@ def test_a_round_of_another_scorer(world: EvmWorld, tmp_path: Path) -> None:
 
 def test_after_the_deadline_it_is_too_late(place: Path, world: EvmWorld) -> None:
     world.expire()
-    found = refusal(kit.sent(place), "too-late")
-    assert "refunds the sponsor" in found.hint
+    outcome = refusal(kit.sent(place), "too-late")
+    assert "refunds the sponsor" in outcome.hint
 
 
 def test_an_account_without_coin_says_so(place: Path, world: EvmWorld) -> None:
@@ -333,8 +333,8 @@ def test_where_gas_is_dearer_than_allowed_nothing_is_sent(place: Path, world: Ev
     kit.publish_toml(place, world, max_fee_gwei="5")
     world.chain.ask("anvil_setNextBlockBaseFeePerGas", hex(50 * 10**9))
     world.chain.ask("evm_mine")
-    found = refusal(kit.sent(place), "fees")
-    assert "but at most 5 is allowed" in found.what
+    outcome = refusal(kit.sent(place), "fees")
+    assert "but at most 5 is allowed" in outcome.what
 
 
 def test_nobody_scored_is_published_too(world: EvmWorld, tmp_path: Path) -> None:

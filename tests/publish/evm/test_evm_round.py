@@ -15,12 +15,12 @@ def test_a_bounty_from_deposit_to_claims(world: EvmWorld) -> None:
     world.commit(a, b, c, d)
     world.close()
     world.submit([(a, 6000), (b, 9000), (c, 3400), (d, 5600)])
-    said = world.settle()
+    receipt = world.settle()
 
     # The best reaches the threshold: all is released. c is below half of it: his place, had he one, would not be paid.
     gross = {b: ETHER * 6 // 10, a: ETHER * 3 // 10, d: ETHER // 10}
-    placed = events(world.round, "Placed", said)
-    assert [(one["place"], one["agent"], one["bps"], one["gross"]) for one in placed] == [
+    placed = events(world.round, "Placed", receipt)
+    assert [(row["place"], row["agent"], row["bps"], row["gross"]) for row in placed] == [
         (1, b, 9000, gross[b]),
         (2, a, 6000, gross[a]),
         (3, d, 5600, gross[d]),
@@ -33,10 +33,10 @@ def test_a_bounty_from_deposit_to_claims(world: EvmWorld) -> None:
 
 
 def test_what_is_in_the_terms_is_what_the_round_says(world: EvmWorld) -> None:
-    found = world.make()
+    contract = world.make()
     for name, value in world.terms.items():
-        said = getattr(found.functions, name)().call()
-        assert said == ([tuple(one) for one in value] if name == "tiers" else value), name
+        answer = getattr(contract.functions, name)().call()
+        assert answer == ([tuple(tier) for tier in value] if name == "tiers" else value), name
 
 
 @pytest.mark.sampled(6)
@@ -161,7 +161,7 @@ def test_a_commitment_that_somebody_copied_keeps_nobody_out(world: EvmWorld) -> 
     same = b"\7" * 32
     world.chain.send(world.round.functions.commit(same), thief)
     world.chain.send(world.round.functions.commit(same), victim)
-    assert [world.round.functions.commitmentOf(one).call() for one in (victim, thief)] == [same, same]
+    assert [world.round.functions.commitmentOf(agent).call() for agent in (victim, thief)] == [same, same]
 
 
 def test_commitments_need_the_deposit_and_end_in_time(world: EvmWorld) -> None:
@@ -196,8 +196,8 @@ def test_it_is_settled_by_scores_or_by_their_deadline(world: EvmWorld) -> None:
     with refused("NotYet", world.terms["scoreUntil"]):
         world.round.functions.settle().call()
     world.expire()
-    (said,) = events(world.round, "Settled", world.settle())
-    assert said == {"receipt": bytes(32), "tierBps": 0, "released": 0, "fees": 0, "refund": ETHER}
+    (event,) = events(world.round, "Settled", world.settle())
+    assert event == {"receipt": bytes(32), "tierBps": 0, "released": 0, "fees": 0, "refund": ETHER}
     assert world.claim(world.sponsor) == ETHER
     with refused("NotOpen"):
         world.settle()
@@ -219,8 +219,8 @@ def test_scores_in_time_count_however_late_it_is_settled(world: EvmWorld) -> Non
     world.close()
     world.submit([(a, 7000)])
     world.chain.at(world.terms["scoreUntil"] + 365 * 24 * HOUR)
-    (said,) = events(world.round, "Settled", world.settle())
-    assert said["receipt"] == RECEIPT
+    (event,) = events(world.round, "Settled", world.settle())
+    assert event["receipt"] == RECEIPT
     assert world.claim(a) == ETHER
 
 
@@ -250,15 +250,15 @@ def test_ties_go_to_the_earlier_commitment_then_to_the_lower_address(world: EvmW
     world.commit(d)
     world.chain.at(world.chain.now + 10)
     world.chain.ask("evm_setAutomine", False)
-    for one in (c, a):
-        world.round.functions.commit(b"\1" * 32).transact({"from": one, **FREE})
+    for agent in (c, a):
+        world.round.functions.commit(b"\1" * 32).transact({"from": agent, **FREE})
     world.chain.ask("evm_mine")
     world.chain.ask("evm_setAutomine", True)
     world.chain.at(world.chain.now + 10)
     world.commit(b)
     assert world.round.functions.committedAt(a).call() == world.round.functions.committedAt(c).call()
     world.close()
-    world.submit([(one, 7000) for one in (a, b, c, d)])
+    world.submit([(agent, 7000) for agent in (a, b, c, d)])
     world.settle()
     assert sorted((a, b, c, d), key=world.owed, reverse=True) == [d, a, c, b]
 
@@ -332,10 +332,10 @@ def test_it_says_nothing_that_its_events_do_not(world: EvmWorld) -> None:
     committed = {get_log["args"]["agent"]: get_log["args"]["commitment"] for get_log in log.Committed().get_logs(from_block=0)}
     settled = log.Settled().get_logs(from_block=0)[0]["args"]
     owed: dict[str, int] = {world.collector: settled["fees"], world.sponsor: settled["refund"]}
-    for one in (each["args"] for each in log.Placed().get_logs(from_block=0)):
-        owed[one["agent"]] = owed.get(one["agent"], 0) + one["gross"] - one["fee"]
-    for one in (each["args"] for each in log.Claimed().get_logs(from_block=0)):
-        owed[one["account"]] -= one["amount"]
-    assert committed == {one: world.round.functions.commitmentOf(one).call() for one in (a, b, c)}
-    assert {one: world.owed(one) for one in owed} == owed
+    for args in (each["args"] for each in log.Placed().get_logs(from_block=0)):
+        owed[args["agent"]] = owed.get(args["agent"], 0) + args["gross"] - args["fee"]
+    for args in (each["args"] for each in log.Claimed().get_logs(from_block=0)):
+        owed[args["account"]] -= args["amount"]
+    assert committed == {agent: world.round.functions.commitmentOf(agent).call() for agent in (a, b, c)}
+    assert {account: world.owed(account) for account in owed} == owed
     assert sum(owed.values()) == world.round.functions.held().call() == world.chain.balance(world.round.address)

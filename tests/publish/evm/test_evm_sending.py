@@ -85,16 +85,16 @@ def test_what_no_block_takes_is_replaced_by_what_pays_more_within_the_bounds(pla
     kit.publish_toml(place, world, **settings)
     time = PassingTime(*[nothing] * 200, mine(world))
     whole(world, place, kit.sent(place, time))
-    (one,) = EvmAttempt.read(kit.journal(place))
-    assert len(one.transactions) > 3
-    offers = [(each.fees.most, each.fees.tip) for each in one.transactions]
+    (attempt,) = EvmAttempt.read(kit.journal(place))
+    assert len(attempt.transactions) > 3
+    offers = [(each.fees.most, each.fees.tip) for each in attempt.transactions]
     for old, new in pairwise(offers):
         assert all(8 * b >= 9 * a for a, b in zip(old, new, strict=True)), offers
     assert offers[-1][0] <= 20 * GWEI
     assert offers[-1][1] <= 2 * GWEI
-    assert any("the most that max_fee_gwei and max_tip_gwei allow" in told for told in time.messages)
-    assert one.ending["hash"] == one.transactions[-1].hash
-    assert len({each.hash for each in one.transactions}) == len(one.transactions)
+    assert any("the most that max_fee_gwei and max_tip_gwei allow" in message for message in time.messages)
+    assert attempt.ending["hash"] == attempt.transactions[-1].hash
+    assert len({each.hash for each in attempt.transactions}) == len(attempt.transactions)
 
 
 def test_the_first_of_several_may_be_the_one_that_is_taken(place: Path, world: EvmWorld) -> None:
@@ -102,10 +102,10 @@ def test_the_first_of_several_may_be_the_one_that_is_taken(place: Path, world: E
     time = PassingTime(*[nothing] * 25)
     kit.publish_toml(place, world, bump_seconds=10, wait_seconds=15)
     assert isinstance(kit.sent(place, time), Sent)
-    (one,) = EvmAttempt.read(kit.journal(place))
-    assert len(one.transactions) == 2
-    first = one.transactions[0]
-    world.chain.ask("anvil_dropTransaction", one.transactions[1].hash)
+    (attempt,) = EvmAttempt.read(kit.journal(place))
+    assert len(attempt.transactions) == 2
+    first = attempt.transactions[0]
+    world.chain.ask("anvil_dropTransaction", attempt.transactions[1].hash)
     world.chain.ask("eth_sendRawTransaction", f"0x{first.raw.hex()}")
     mine(world)()
     outcome = kit.sent(place)
@@ -126,14 +126,14 @@ def test_a_dearer_chain_is_answered_with_a_dearer_transaction(place: Path, world
     """By the time it is sent the base fee is above all that it offered."""
     kit.publish_toml(place, world, wait_seconds=0)
     assert isinstance(kit.sent(place), Sent)
-    (one,) = EvmAttempt.read(kit.journal(place))
-    world.chain.ask("anvil_dropTransaction", one.transactions[0].hash)
+    (attempt,) = EvmAttempt.read(kit.journal(place))
+    world.chain.ask("anvil_dropTransaction", attempt.transactions[0].hash)
     world.chain.ask("anvil_setNextBlockBaseFeePerGas", hex(30 * GWEI))
     mine(world)()
     kit.publish_toml(place, world, wait_seconds=60, bump_seconds=10)
     whole(world, place, kit.sent(place, PassingTime(*[nothing] * 12, mine(world), mine(world))))
-    (one,) = EvmAttempt.read(kit.journal(place))
-    assert one.transactions[-1].fees.most > 30 * GWEI
+    (attempt,) = EvmAttempt.read(kit.journal(place))
+    assert attempt.transactions[-1].fees.most > 30 * GWEI
 
 
 def test_a_block_that_goes_takes_it_along_and_it_goes_on(place: Path, world: EvmWorld) -> None:
@@ -144,8 +144,8 @@ def test_a_block_that_goes_takes_it_along_and_it_goes_on(place: Path, world: Evm
         assert scores(world) == 2
         world.chain.ask("anvil_reorg", 2, [])
         assert scores(world) == 0
-        for one in EvmAttempt.read(kit.journal(place)):
-            for each in one.transactions:
+        for attempt in EvmAttempt.read(kit.journal(place)):
+            for each in attempt.transactions:
                 world.chain.ask("anvil_dropTransaction", each.hash)
 
     time = PassingTime(mine(world), mine(world), reorganise, nothing, mine(world), mine(world), mine(world), mine(world))
@@ -290,7 +290,7 @@ def test_two_programs_do_not_both_send(place: Path, world: EvmWorld) -> None:
     ready = second._call(kit.planned(place), signer, signer)
     with pytest.raises(Overtaken, match="something else is being sent; wait for it"):
         second._chain.sender(signer, print)._begin("epoch 3", "sha256:other", lambda: ready, [])
-    assert [one.plan for one in EvmAttempt.read(kit.journal(place))] == [kit.planned(place).digest]
+    assert [attempt.plan for attempt in EvmAttempt.read(kit.journal(place))] == [kit.planned(place).digest]
 
 
 def test_an_end_without_an_attempt_is_nothing_under_way() -> None:

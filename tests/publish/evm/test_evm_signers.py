@@ -54,22 +54,22 @@ def check(signer: Signer, address: str) -> None:
 
 
 def test_a_key_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = target(tmp_path, env="MY_KEY")
+    key_target = target(tmp_path, env="MY_KEY")
     for spelt in (KEY.hex(), f"0x{KEY.hex()}", f" {KEY.hex().upper()}\n"):
         monkeypatch.setenv("MY_KEY", spelt)
-        check(signer_of(found, "mine"), ACCOUNT.address)
+        check(signer_of(key_target, "mine"), ACCOUNT.address)
 
 
 @pytest.mark.parametrize(
-    "said", ["", "xyzxyz", "00" * 32, "ff" * 32, KEY.hex()[:-2], KEY.hex() + "00", "secret" * 10], ids=range(7)
+    "text", ["", "xyzxyz", "00" * 32, "ff" * 32, KEY.hex()[:-2], KEY.hex() + "00", "secret" * 10], ids=range(7)
 )
-def test_what_is_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str) -> None:
-    monkeypatch.setenv("MY_KEY", said)
+def test_what_is_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("MY_KEY", text)
     with pytest.raises(
         BadInput, match=r"the variable MY_KEY (is empty|holds no private key); put 64 hex digits into it"
     ) as caught:
         signer_of(target(tmp_path, env="MY_KEY"), "mine")
-    assert not said or said not in _shown(caught.value)
+    assert not text or text not in _shown(caught.value)
 
 
 def _shown(error: BaseException) -> str:
@@ -80,27 +80,27 @@ def _shown(error: BaseException) -> str:
 
 
 def test_a_keystore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = target(tmp_path, keystore=keystore(tmp_path), account=ACCOUNT.address.lower())
+    key_target = target(tmp_path, keystore=keystore(tmp_path), account=ACCOUNT.address.lower())
     asked = list[str]()
-    check(signer_of(found, "mine", lambda: asked.append("once") or "open"), ACCOUNT.address)  # type: ignore[func-returns-value]
+    check(signer_of(key_target, "mine", lambda: asked.append("once") or "open"), ACCOUNT.address)  # type: ignore[func-returns-value]
     assert asked == ["once"]
     monkeypatch.setenv("ASSAY_PASSPHRASE", "open")
-    check(signer_of(found, "mine", lambda: pytest.fail("it was asked")), ACCOUNT.address)
+    check(signer_of(key_target, "mine", lambda: pytest.fail("it was asked")), ACCOUNT.address)
 
 
 def test_a_keystore_that_does_not_open(tmp_path: Path) -> None:
-    found = target(tmp_path, keystore=keystore(tmp_path))
+    key_target = target(tmp_path, keystore=keystore(tmp_path))
     for ask in (lambda: "wrong", None):
         with pytest.raises(BadInput, match=r"mine.json: cannot be opened: the passphrase is wrong, or it is not a keystore"):
-            signer_of(found, "mine", ask)
+            signer_of(key_target, "mine", ask)
     path = tmp_path / "mine.json"
     for content in ("", "{}", "[]", '{"crypto": {}}', '{"version": 3, "crypto": {"kdf": "none"}}', "\0"):
         path.write_text(content)
         with pytest.raises(BadInput, match="cannot be opened"):
-            signer_of(found, "mine", lambda: "open")
+            signer_of(key_target, "mine", lambda: "open")
     path.unlink()
     with pytest.raises(BadInput, match=r"mine.json: no such file; give the path of a keystore"):
-        signer_of(found, "mine", lambda: "open")
+        signer_of(key_target, "mine", lambda: "open")
 
 
 def test_a_keystore_for_its_owner_alone(tmp_path: Path) -> None:
@@ -146,8 +146,8 @@ def test_a_key_that_is_not_there(tmp_path: Path) -> None:
 @pytest.fixture
 def proxy(chain: AnvilChain, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     monkeypatch.setattr(rpc, "PAUSE", 0.01)
-    with faults.proxy(chain.url) as made:
-        yield made
+    with faults.proxy(chain.url) as node_proxy:
+        yield node_proxy
 
 
 def remote(proxy: Proxy, place: Path, account: str) -> Signer:

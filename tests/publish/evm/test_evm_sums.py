@@ -71,31 +71,34 @@ def terms_of(rules: Payout, **changes: Any) -> dict[str, Any]:
 def test_the_largest_amounts_come_out_to_the_wei(chain: AnvilChain) -> None:
     """The arithmetic alone, where a deposit is as large as a number can be."""
     ask = asking(chain, chain.deploy("Sums"), "pay")
-    found = cases(5)
+    all_cases = cases(5)
     seen = set()
     for _ in range(10):
-        some = list(islice(found, 200))
-        rules = [tuple(terms_of(one).values()) for one, _ in some]
-        said = ask(rules, [scores for _, scores in some])
-        for (one, scores), (tier, released, places, fees, refund) in zip(some, said, strict=True):
-            expected = settled(one, scores)
+        some = list(islice(all_cases, 200))
+        rules = [tuple(terms_of(payout).values()) for payout, _ in some]
+        answers = ask(rules, [scores for _, scores in some])
+        for (payout, scores), (tier, released, places, fees, refund) in zip(some, answers, strict=True):
+            expected = settled(payout, scores)
             assert (tier, released, fees, refund) == (expected.tier_bps, expected.released, expected.fees, expected.refund)
-            assert [tuple(row) for row in places] == [(row.gross, row.fee) for row in expected.rows], (one, scores)
-            assert sum(gross - fee for gross, fee in places) + fees + refund == one.deposit
+            assert [tuple(row) for row in places] == [(row.gross, row.fee) for row in expected.rows], (payout, scores)
+            assert sum(gross - fee for gross, fee in places) + fees + refund == payout.deposit
             seen.add((tier, len(places)))
     assert len(seen) > 100
 
 
 def asking(chain: AnvilChain, contract: Any, name: str) -> Callable[..., Any]:
     """A function that is asked with a great deal: past the layers of web3 that look at each value several times."""
-    (found,) = (one for one in contract.abi if one.get("name") == name)
-    inputs, (output,) = [collapse_if_tuple(one) for one in found["inputs"]], [collapse_if_tuple(one) for one in found["outputs"]]
+    (function,) = (entry for entry in contract.abi if entry.get("name") == name)
+    inputs, (output,) = (
+        [collapse_if_tuple(field) for field in function["inputs"]],
+        [collapse_if_tuple(field) for field in function["outputs"]],
+    )
     selector = Web3.keccak(text=f"{name}({','.join(inputs)})")[:4]
 
     def ask(*values: Any) -> Any:
         data = selector + chain.w3.codec.encode(inputs, values)
-        said = chain.ask("eth_call", {"to": contract.address, "data": Web3.to_hex(data), "gas": hex(2**40)}, "latest")
-        return chain.w3.codec.decode([output], bytes.fromhex(said[2:]))[0]
+        answer = chain.ask("eth_call", {"to": contract.address, "data": Web3.to_hex(data), "gas": hex(2**40)}, "latest")
+        return chain.w3.codec.decode([output], bytes.fromhex(answer[2:]))[0]
 
     return ask
 
@@ -108,18 +111,18 @@ def test_thousands_of_rounds_come_out_to_the_wei(chain: AnvilChain) -> None:
     chain.ask("anvil_setBalance", stage.address, hex(2**200))
     hands = [str(stage.functions.hands(number).call()) for number in range(6)]
     ask = asking(chain, stage, "rehearse")
-    found, draw = cases(6, largest=2**190), random.Random(6)
+    all_cases, draw = cases(6, largest=2**190), random.Random(6)
     nothing = Payout.model_validate({"deposit": "0"})
     fixed = {"bounty": BOUNTY, "sponsor": chain.accounts[1], "token": NOBODY, "deposit": 0, "scorer": chain.accounts[2]}
     fixed |= {"feeRecipient": chain.accounts[3], "feeBps": 0, "thresholdBps": 0}
     fixed |= {"commitUntil": START + 300 * 24 * HOUR, "scoreUntil": START + 301 * 24 * HOUR} | terms_of(nothing)
     for _ in range(CASES // 50):
-        some = list(islice(found, 50))
+        some = list(islice(all_cases, 50))
         shuffled = [draw.sample(scores, len(scores)) for _, scores in some]
-        terms = [tuple((fixed | terms_of(one)).values()) for one, _ in some]
-        said = ask(list(zip(terms, shuffled, strict=True)))
-        for (one, scores), given, (tier, released, places, fees, refund) in zip(some, shuffled, said, strict=True):
-            expected = settled(one, scores)
+        terms = [tuple((fixed | terms_of(payout)).values()) for payout, _ in some]
+        answers = ask(list(zip(terms, shuffled, strict=True)))
+        for (payout, scores), given, (tier, released, places, fees, refund) in zip(some, shuffled, answers, strict=True):
+            expected = settled(payout, scores)
             assert (tier, released, fees, refund) == (expected.tier_bps, expected.released, expected.fees, expected.refund)
             ranking = sorted(zip(given, hands, strict=False), key=lambda row: (-row[0], row[1].lower()))
             assert [(Web3.to_checksum_address(agent), *row) for agent, *row in places] == [
@@ -237,4 +240,6 @@ def test_addresses_are_ordered_as_their_keys_are() -> None:
     """Ties go by key (SPEC 2.1): where the key is the address in lower case, that is the order of the contract."""
     draw = random.Random(1)
     addresses = [Web3.to_checksum_address(draw.randbytes(20)) for _ in range(1000)]
-    assert sorted(addresses, key=lambda one: one.lower().encode()) == sorted(addresses, key=lambda one: int(one, 16))
+    assert sorted(addresses, key=lambda address: address.lower().encode()) == sorted(
+        addresses, key=lambda address: int(address, 16)
+    )

@@ -90,7 +90,7 @@ class _TrialsRun(JudgeRun[TrialCell, TrialRecord]):
 
     def _recovered(self, cell: TrialCell) -> bool:
         kept = self.store.result(cell.participant, cell.submission, cell.task, cell.trial)
-        found = (
+        recovered = (
             kept is not None
             and kept.outcome != "error"
             and kept.epoch >= self.oldest
@@ -98,9 +98,9 @@ class _TrialsRun(JudgeRun[TrialCell, TrialRecord]):
             and kept.digests.task == self.contest.tasks[cell.task].digest
             and self.store.append(kept)
         )
-        if found and kept is not None:
+        if recovered and kept is not None:
             self.chose(cell.key, kept.outcome)
-        return found
+        return recovered
 
     def workers(self, cells: Collection[TrialCell]) -> _TrialPool:
         return _TrialPool(self, min(self.options.jobs, len(cells)))
@@ -163,13 +163,13 @@ class _TrialsRun(JudgeRun[TrialCell, TrialRecord]):
                 if not heard.trouble:
                     self.calibrated(name, heard.reply["calibration"])
 
-    def calibrated(self, name: str, found: dict[str, Any]) -> None:
+    def calibrated(self, name: str, finding: dict[str, Any]) -> None:
         """Note whether a task judges right; what trouble kept from being found out, its trials try again."""
-        if found["why"] and found["sure"]:
-            self.wrong[name] = found["why"]
-        if not found["solution"]:
+        if finding["why"] and finding["sure"]:
+            self.wrong[name] = finding["why"]
+        if not finding["solution"]:
             self.unsolved.append(name)
-        self.tell(RunEvent("calibrated", phase=name, why=found["why"], hint=found["hint"], done=found["known"]))
+        self.tell(RunEvent("calibrated", phase=name, why=finding["why"], hint=finding["hint"], done=finding["known"]))
 
     def report(self, attempt: Attempt[TrialCell], heard: Heard) -> Report[TrialCell, TrialRecord]:
         if heard.trouble:
@@ -303,18 +303,18 @@ class _TrialPool:
             if report is not None:
                 yield report
 
-    def _heard(self, said: WorkerMessage) -> Report[TrialCell, TrialRecord] | None:
-        cell = None if said.job is None else self._going.get(said.job.number)
-        if cell is None or said.job is None:
+    def _heard(self, message: WorkerMessage) -> Report[TrialCell, TrialRecord] | None:
+        cell = None if message.job is None else self._going.get(message.job.number)
+        if cell is None or message.job is None:
             return None
-        if said.line is not None and "record" not in said.line:
-            if "phase" in said.line:
-                self._run.tell(RunEvent("phase", cell, phase=said.line["phase"]))
+        if message.line is not None and "record" not in message.line:
+            if "phase" in message.line:
+                self._run.tell(RunEvent("phase", cell, phase=message.line["phase"]))
             return None
-        del self._going[said.job.number]
-        if said.line is None:
-            return Report(cell, self._run.died(cell, said.death))
-        return Report(cell, validate(TrialRecord, said.line["record"]), final=said.line["final"])
+        del self._going[message.job.number]
+        if message.line is None:
+            return Report(cell, self._run.died(cell, message.death))
+        return Report(cell, validate(TrialRecord, message.line["record"]), final=message.line["final"])
 
     def close(self, *, now: bool) -> None:
         self._workers.close(now=now)
