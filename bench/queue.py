@@ -136,7 +136,7 @@ class Simulation:
         self._now, self._gate, self._gap = 0.0, 0.0, 60 / value("nodes.model_rate")
         self._free = [int(self._cores * STEPS)] * nodes
         self._slots = [self._room_memory] * nodes
-        self._on: list[set[_Trial]] = [set() for _ in range(nodes)]
+        self._on: list[dict[_Trial, None]] = [{} for _ in range(nodes)]  # in the order of their begin: a seed gives one course
         self._up = [True] * nodes
         self._load = [0.0] * nodes
         self._open = deque(range(nodes))
@@ -284,7 +284,7 @@ class Simulation:
         trial.node = node
         self._free[node] -= trial.asks
         self._slots[node] -= 1
-        self._on[node].add(trial)
+        self._on[node][trial] = None
         self._load[node] += self._used[trial.task]
         self._gate = max(self._gate, self._now) + self._gap  # one bucket for all nodes, in the order of asking
         seconds = self._seconds[trial.cell]
@@ -293,7 +293,7 @@ class Simulation:
 
     def _leave(self, trial: _Trial) -> None:
         node, trial.node = trial.node, -1
-        self._on[node].discard(trial)
+        self._on[node].pop(trial, None)
         self._free[node] += trial.asks
         self._slots[node] += 1
         self._load[node] -= self._used[trial.task]

@@ -182,8 +182,8 @@ def test_few_signs_in_ordinary_programs() -> None:
     ours = [file for file in sorted(source.rglob("*.py")) if file.name not in ("kinds.py", "init.py", "panel.py")]
     files = [file for file in ours if "rubric" not in file.relative_to(source).parts]
     assert len(files) > 200
-    texts = {file.name: file.read_text(encoding="utf-8") or "x" for file in depth(files[::8], files)}
-    assert [name for name, text in texts.items() if detect(Solution({name: text}), ("C1", "C2"))] == []
+    texts = {file: file.read_text(encoding="utf-8") or "x" for file in depth(files[::8], files)}
+    assert [file for file, text in texts.items() if detect(Solution({file.name: text}), ("C1", "C2"))] == []
 
 
 def test_the_key_is_of_bounty_solution_prompts_and_kind(tmp_path: Path) -> None:

@@ -80,6 +80,7 @@ def _shown(error: BaseException) -> str:
 
 
 def test_a_keystore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ASSAY_PASSPHRASE", raising=False)
     key_target = target(tmp_path, keystore=keystore(tmp_path), account=ACCOUNT.address.lower())
     asked = list[str]()
     check(signer_of(key_target, "mine", lambda: asked.append("once") or "open"), ACCOUNT.address)  # type: ignore[func-returns-value]

@@ -111,8 +111,8 @@ def audit_receipt(given: _AuditReceipt) -> Json:
     with tempfile.TemporaryDirectory() as name:
         root, file, policy = Path(name) / "epoch", Path(name) / "a.audit", Path(name) / "policy"
         root.mkdir()
-        file.write_text(given.audit, encoding="utf-8")
-        policy.write_text(given.policy or "", encoding="utf-8")
+        file.write_bytes(given.audit.encode())
+        policy.write_bytes((given.policy or "").encode())
         write_bundle(root, given.epoch)
         _write_log(root, given.epoch)
         signed = audit_log.read_audit(file, None if given.auditor is None else LogKey.parse(given.auditor))
