@@ -13,6 +13,13 @@ from cli_kit import files_under, from_preset, narrow, output, refused, rewrite, 
 COMPETITIONS = sorted(set(presets()) - {"platform"})
 
 
+def test_without_a_preset_it_names_them(tmp_path: Path) -> None:
+    printed = refused("init", tmp_path / "new")
+    assert "--preset: says which rules to begin with; give one of" in printed
+    assert all(preset in printed for preset in presets())
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.parametrize("preset", COMPETITIONS)
 def test_a_new_competition_has_a_board(tmp_path: Path, preset: str) -> None:
     place = tmp_path / "deep" / "down" / preset

@@ -136,14 +136,14 @@ def presets(incomplete: str) -> list[str]:
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.", show_default=False)],
     preset: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="NAME",
             help="The rules to start from; `assay scheme list` shows the presets.",
             autocompletion=presets,
             show_default=False,
         ),
-    ],
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a competition from a preset.
@@ -160,6 +160,8 @@ def init(
     from assay.scheme.load import presets as known
 
     texts = known()
+    if preset is None:
+        raise BadInput("says which rules to begin with", field="--preset", hint=f"give one of {', '.join(texts)}")
     if preset not in texts:
         hint = suggest(preset, texts, f"the presets are {', '.join(texts)}")
         raise BadInput(f"there is no preset {preset[:80]!r}", field="--preset", hint=hint)
