@@ -40,10 +40,18 @@ TESTS = {"assay/settle/**/*.py": PURE, "assay/exact.py": PURE, "assay/ledger/che
 SHIFT = "shift = -min((exponent for p in powers.values() if isinstance(exponent := p.as_tuple().exponent, int)), default={})"
 TOP = "top = max(scores, default={})"
 CONTEXT = "return decimal.Context(digits, decimal.ROUND_HALF_EVEN, emin, emax, capitals=1, clamp={}, flags=[], traps=_TRAPS)"
+CACHE = "_loaded = lru_cache(maxsize={})(Ed25519PublicKey.from_public_bytes)"
+SIDE = "return int(answer) if isinstance(answer, bool) else -{}"
 ALLOWED: dict[tuple[str, str, str], str] = {
     ("assay/exact.py", SHIFT.format("0"), SHIFT.format("(1)")): "Without scores there are no powers, so nothing is shifted.",
     ("assay/exact.py", TOP.format("0"), TOP.format("(1)")): "Without scores nothing is subtracted from it.",
     ("assay/exact.py", CONTEXT.format("0"), CONTEXT.format("(1)")): "Exponents stay below 500; clamping begins near 10^18.",
+    ("assay/ledger/check.py", CACHE.format("1024"), CACHE.format("(1025)")): "How many keys are kept loaded changes no check.",
+    (
+        "assay/settle/score/panel.py",
+        SIDE.format("1"),
+        SIDE.format("(2)"),
+    ): "Every number below 0 is no side, and is never counted.",
 }
 """(file, line of code before, after) → why the program does the same."""
 
