@@ -135,7 +135,7 @@ def changed(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _left_alone(tree: ast.AST) -> set[ast.AST]:
-    """Nodes that are not changed: types, decorators, and what is only shown to people, which tests need not pin down."""
+    """Nodes that are not changed: types, decorators, assertions, and what only people read, which tests need not pin down."""
     nodes: set[ast.AST] = set()
     for node in ast.walk(tree):
         parts: list[ast.AST | None] = []
@@ -148,6 +148,8 @@ def _left_alone(tree: ast.AST) -> set[ast.AST]:
             case ast.ClassDef(decorator_list=decorators):  # without frozen or slots a class does the same
                 parts = [*decorators]
             case ast.JoinedStr() | ast.Raise() | ast.Assert():
+                parts = [node]
+            case ast.keyword(arg="strict"):  # of zip: an assertion, too
                 parts = [node]
         nodes |= {inner for part in parts if part is not None for inner in ast.walk(part)}
     return nodes
@@ -227,7 +229,11 @@ class Copies:
             (place / mutant.file).write_text(text, encoding="utf-8")
             _forget(place / mutant.file)
         try:
-            return self._pytest(place, ordered(tests, mutant), seconds, mutant)
+            files = ordered(tests, mutant)
+            verdict = self._pytest(place, files, seconds, mutant)
+            if verdict.code < 0:  # ended by a signal, perhaps for lack of memory that others used
+                verdict = self._pytest(place, files, seconds, mutant)
+            return verdict
         finally:
             if mutant is not None:
                 shutil.copy2(SOURCE / mutant.file, place / mutant.file)  # with its old time, which no bytecode of a mutant has
@@ -247,7 +253,7 @@ class Copies:
             try:
                 process.wait(seconds)
             except subprocess.TimeoutExpired:
-                return Verdict(False, time.monotonic() - begin, "took too long")
+                return Verdict(1, time.monotonic() - begin, "took too long")
             finally:
                 self._running.discard(process.pid)
                 _kill(process.pid)  # programs that a test started, too
@@ -258,7 +264,8 @@ class Copies:
         if mutant is None and process.returncode:
             raise SystemExit(f"the tests fail without a mutant\n{printed}")
         failed = re.search(r"^(?:FAILED|ERROR) (\S+)", printed, re.MULTILINE)
-        return Verdict(process.returncode == 0, time.monotonic() - begin, failed[1] if failed else "")
+        noticed = "" if process.returncode == 0 else failed[1] if failed else f"pytest's exit code was {process.returncode}"
+        return Verdict(process.returncode, time.monotonic() - begin, noticed)
 
     def end(self) -> None:
         """End the runs that are under way."""
@@ -268,9 +275,9 @@ class Copies:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a run of tests came to: whether all passed, how long it took, and what noticed the mutant."""
+    """What a run of tests came to: pytest's exit code, 0 if all passed; how long it took; what noticed the mutant."""
 
-    passed: bool
+    code: int
     seconds: float
     noticed: str
 
@@ -306,9 +313,9 @@ def survivors(copies: Copies, jobs: int, pairs: list[tuple[Mutant, tuple[str, ..
             }
             for number, run in enumerate(as_completed(runs), 1):
                 mutant, verdict = runs[run], run.result()
-                if verdict.passed:
+                if verdict.code == 0:
                     alive.add(mutant)
-                word = "SURVIVED" if verdict.passed else "killed"
+                word = "killed" if verdict.code else "SURVIVED"
                 print(f"{number}/{len(runs)} {word} in {verdict.seconds:.1f} s: {mutant.place} {verdict.noticed}", flush=True)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
