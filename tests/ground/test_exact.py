@@ -59,6 +59,16 @@ def test_what_is_not_a_decimal_string_is_refused(written: str) -> None:
         nanos(written)
 
 
+def test_a_number_has_as_many_characters_as_the_largest_amount_needs() -> None:
+    assert nanos("1" * 78 + ".000000001") == int("1" * 78) * NANO + 1
+    with pytest.raises(BadInput, match="is not a decimal number"):
+        nanos("0" + "1" * 78 + ".000000001")
+    assert whole("9".rjust(78, "0"), 256) == 9
+    assert whole(str(2**256 - 1), 256) == 2**256 - 1
+    with pytest.raises(BadInput, match="is not a whole number"):
+        whole("9".rjust(79, "0"), 256)
+
+
 @pytest.mark.parametrize(
     ("value", "kind"),
     [(0.8, "JSON float"), (1, "JSON integer"), (True, "boolean"), (None, "null"), ([], "list"), ({}, "object"), (b"", "bytes")],

@@ -14,7 +14,7 @@ from assay.exact import NANO, half_even, nanos, text
 from assay.folder import parse_case
 from assay.scheme import load
 from assay.settle import settle
-from assay.settle.consensus import agree
+from assay.settle.consensus import agree, noise_reach
 from consensus_kit import MOST, agreed, panel, rows, rules
 from oracle.consensus import Opinion, combine, flag
 from oracle.numbers import show_or_null
@@ -52,6 +52,13 @@ def test_a_wider_mad_counts_and_no_scale_at_all_flags_nobody() -> None:
     all_failed = held(["0", "0", "0", "0.5"], 10, mad_floor="0")
     assert (rows(all_failed.flagged), all_failed.z_squared(3, 0)) == ([], None)
     assert rows(held(["0", "0", "0", "0.5"], 10).flagged) == [3]
+
+
+def test_the_noise_of_few_trials_reaches_over_all_scores_and_no_further() -> None:
+    median2, three = 18 * NANO // 10, 3 * NANO  # 4·m(1 − m) is 0.36
+    assert noise_reach(median2, three, 4) == 9 * NANO // 10
+    assert noise_reach(median2, three, 1) == 18 * NANO // 10
+    assert noise_reach(median2, 4 * NANO, 1) == 2 * NANO
 
 
 def test_what_is_unknown_about_noise_is_not_shown() -> None:

@@ -130,6 +130,8 @@ def test_many_are_each_as_alone() -> None:
     for got, votes in zip(agree_many(panels, rules(), bps=True), panels, strict=True):
         alone = agree(votes, rules(), bps=True)
         assert (ints(got.score), ints(got.bps), got.stake) == (ints(alone.score), ints(alone.bps), alone.stake)
+    assert [got.bps for got in agree_many(panels, rules())] == [None, None]
+    assert agree(panels[0], rules()).bps is None
 
 
 # --- refusals -----------------------------------------------------------------------------------------------------------

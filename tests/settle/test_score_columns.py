@@ -210,3 +210,20 @@ def test_a_table_reads_the_records_that_somebody_looks_at() -> None:
     assert list(table.take(np.array([2, 1]))) == [evidence[2], evidence[1]]
     assert asked == [[0, 2], [0, 2], [2, 1]]
     assert (len(table), table[1], list(table[1:])) == (3, evidence[1], evidence[1:])
+
+
+def test_records_without_a_submission_have_a_slot_of_their_participant() -> None:
+    given = [
+        make("given", who, whom, submission=submission, score="1")
+        for who, whom, submission in (
+            ("v1", "ann", ""),
+            ("v1", "bob", ""),
+            ("v1", "ann", "s"),
+            ("v1", "bob", "s"),
+            ("v2", "bob", ""),
+            ("v1", "ann", ""),
+        )
+    ]
+    columns = Columns.of(given, find("given").columns(RULES["given"][0]))
+    assert columns.twice(True, ()).tolist() == [0, 2, 3, 5]
+    assert Columns(columns.numbers, columns.names).twice(False, ()).tolist() == [0, 1, 2, 3, 5]

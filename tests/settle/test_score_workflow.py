@@ -14,7 +14,7 @@ from assay.scheme.model import WorkflowScore
 from assay.settle.columns import Columns
 from assay.settle.score import score, workflow
 from assay.settle.score.standing import workflow_lasting
-from assay.settle.score.workflow import TaskScore, task
+from assay.settle.score.workflow import TaskScore, averaged, task
 from score_kit import axes, make, vectors
 
 RULES = WorkflowScore(kind="workflow")
@@ -175,3 +175,15 @@ def test_what_a_window_no_longer_reaches_need_not_be_kept() -> None:
         for number in (1, 2, 3)
     ]
     assert [row["seq"] for row in workflow_lasting(rows, rules, set())] == [3, 1]  # the first says when it was accepted
+
+
+def test_only_cells_with_records_and_no_task_left_are_emptied() -> None:
+    sums, counts = np.array([NANO, 5, 0, 0], np.int64), np.array([1, 2, 0, 0], np.int64)
+    scored = averaged(sums, counts, axes(), {})
+    assert scored.scores.tolist() == [[NANO, 2], [0, 0]]
+    assert scored.counting.tolist() == [[True, True], [False, False]]
+    assert scored.emptied is not None
+    assert scored.emptied.tolist() == [[False, False], [False, False]]
+    scored = averaged(sums, counts, axes(), {}, seen=np.array([True, True, True, False]))
+    assert scored.emptied is not None
+    assert scored.emptied.tolist() == [[False, False], [True, False]]

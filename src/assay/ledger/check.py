@@ -425,7 +425,7 @@ class Receipt:
     predicate: Json
     digest: bytes
     proof: LogProof
-    version: int = 2
+    version: int
 
     @classmethod
     def parse(cls, data: bytes, stage: str = "receipt") -> Receipt:

@@ -180,7 +180,7 @@ class Split(Receipt):
         envelope = Envelope.parse(document["envelope"], stage)
         predicate = split_stated(envelope.payload, stage)
         digest = hashlib.sha256(envelope.payload).digest()
-        return cls(envelope, predicate, digest, LogProof.parse(document["proof"], "log"))
+        return cls(envelope, predicate, digest, LogProof.parse(document["proof"], "log"), version=2)
 
     @property
     def logs(self) -> list[LogKey]:
