@@ -129,7 +129,7 @@ def paired(a: Runs, b: Runs) -> Pairing:
 
     Swapping a and b swaps `only_a` and `only_b` and nothing else.
     """
-    table = _Table([a, b])
+    table = _RunTable([a, b])
     return table.pairings(slice(0, 1), slice(1, 2))[0]
 
 
@@ -147,7 +147,7 @@ def leaderboard(ranking: Sequence[str], cells: Cells, *, confidence: float = 0.9
     z = _quantile(confidence)
     if not ranking:
         return []
-    table = _Table([cells.get(participant, {}) for participant in ranking])
+    table = _RunTable([cells.get(participant, {}) for participant in ranking])
     pairs = table.pairings(slice(0, -1), slice(1, None))
     tied = [not _separated(pair, alpha) for pair in pairs]
     steps = _steps(table, len(ranking), alpha)
@@ -171,7 +171,7 @@ def _separated(pair: Pairing, alpha: float) -> bool:
     return pair.p_value is not None and pair.p_value <= alpha and pair.only_a > pair.only_b
 
 
-def _steps(table: _Table, rows: int, alpha: float) -> dict[int, int]:
+def _steps(table: _RunTable, rows: int, alpha: float) -> dict[int, int]:
     """Row → the row above that it is the first to be separated from; that row is the first one, or itself such a row."""
     steps: dict[int, int] = {}
     above, start, width = 0, 1, 1
@@ -209,7 +209,7 @@ def separation(rates: Sequence[Sequence[int]]) -> list[float | None]:
     return [max(-1.0, min(1.0, float(both[at] / spread[at]))) if defined[at] else None for at in range(tasks)]
 
 
-class _Table:
+class _RunTable:
     """The runs of some participants as boolean arrays, shape [participants, runs], the runs of one task side by side."""
 
     def __init__(self, outcomes: Sequence[Runs]) -> None:

@@ -123,7 +123,7 @@ def verify_epoch(shard: VerifyShard) -> EpochVerdict:
     names: dict[str, str] = {}
     try:
         with _assembled(open_place(shard.place), Path(shard.cache), shard.epochs, names) as root:
-            return _Check(shard, root, verdict).run(names)
+            return _EpochCheck(shard, root, verdict).run(names)
     except AssayError as error:
         return replace(verdict, fault=fault_of(error, names))
 
@@ -148,7 +148,7 @@ def fault_of(error: AssayError, names: dict[str, str]) -> Fault:
 
 
 @dataclass
-class _Check:
+class _EpochCheck:
     """The stages of one epoch, in the order of `assay verify`."""
 
     shard: VerifyShard

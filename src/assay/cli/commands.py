@@ -103,7 +103,7 @@ LONGEST_LINE = 400
 """Characters of a command's first sentence, above which the list of commands cuts it."""
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """A group of commands. Its help shows the first sentence of each command whole, on several lines if it is long."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -120,7 +120,7 @@ def _load(name: str) -> Any:
     module = import_module(f"assay.cli.{path}")
     function = getattr(module, attribute)
     if isinstance(function, typer.Typer):
-        function.info.cls = Group
+        function.info.cls = CommandGroup
         return typer.main.get_group(function)
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
     single.command(name, cls=getattr(module, "COMMAND", None))(function)

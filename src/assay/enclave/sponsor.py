@@ -41,7 +41,7 @@ _Hex = Annotated[str, Field(pattern="^[0-9a-f]{64}$", repr=False)]
 _Text = Annotated[str, Field(repr=False)]
 
 
-class _Solution(Section):
+class _SolutionDocument(Section):
     participant: Key
     submission: Digest
     judgement: Digest
@@ -52,10 +52,10 @@ class _Solution(Section):
     transcript: _Text
 
 
-class _Release(Section):
+class _ReleaseDocument(Section):
     bounty: Digest
     settlement: Digest
-    solutions: Annotated[tuple[_Solution, ...], Field(strict=False)]
+    solutions: Annotated[tuple[_SolutionDocument, ...], Field(strict=False)]
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def open_release(bounty: Bounty, sealed: SealedFile, key: PrivateKey) -> list[Re
     """The solutions in a release, checked against the judgements in the folder. Raises BadInput and Refused."""
     content = _open_file(bounty, sealed, "release", RELEASE_SCHEMA, key)
     try:
-        release = validate(_Release, {name: value for name, value in content.items() if name != "schema"})
+        release = validate(_ReleaseDocument, {name: value for name, value in content.items() if name != "schema"})
     except BadInput as error:
         raise BadInput(
             "is not what an enclave releases", field=error.field, hint="the enclave runs another version of assay"
@@ -134,7 +134,7 @@ def _open_file(bounty: Bounty, sealed: SealedFile, kind: str, schema: str, key: 
     return content
 
 
-def _check_solution(competition: Path, released: _Solution) -> ReleasedSolution:
+def _check_solution(competition: Path, released: _SolutionDocument) -> ReleasedSolution:
     document = document_of(competition, released.judgement)
     blind = bytes.fromhex(released.salt)
     try:

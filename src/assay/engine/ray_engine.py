@@ -108,7 +108,7 @@ class Placement:
 
 
 @dataclass
-class _Sent:
+class _SentErrand:
     """An errand under way."""
 
     number: int
@@ -194,10 +194,10 @@ class RayCrew:
             bucket = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(ray_node.Bucket)
             self._gate = bucket.options(name=ray_node.gate_of(self._run)).remote(spec.rate)
         self._parcels: OrderedDict[str, Any] = OrderedDict()
-        self._going: dict[Any, _Sent] = {}
+        self._going: dict[Any, _SentErrand] = {}
         self._over: queue.SimpleQueue[tuple[Any, Future[bytes]]] = queue.SimpleQueue()
         """Tasks that have ended, as Ray tells them."""
-        self._homeless: list[_Sent] = []
+        self._homeless: list[_SentErrand] = []
         """Errands that no node could take now."""
         self._load, self._placement = ErrandLoad(), Placement()
         self._nodes: dict[str, RayNode] = {}
@@ -215,7 +215,7 @@ class RayCrew:
     def send(self, number: int, errand: Errand) -> None:
         """See `stations.Crew.send`."""
         task = errand.parcels.get("task")
-        self._place(_Sent(number, errand, "" if task is None else task.digest))
+        self._place(_SentErrand(number, errand, "" if task is None else task.digest))
 
     def _room(self, key: str, needs: Needs) -> dict[str, int]:
         """Node → how many such errands it takes at one time, as it was when somebody last looked at which nodes there are."""
@@ -232,7 +232,7 @@ class RayCrew:
         """The number of errands like the last that all nodes together take at one time."""
         return sum(self._room(*self._last).values())
 
-    def _place(self, sent: _Sent) -> None:
+    def _place(self, sent: _SentErrand) -> None:
         if any(self._room(sent.key, sent.errand.needs).values()):
             self._begin(sent)
         else:
@@ -250,7 +250,7 @@ class RayCrew:
             else:
                 self._homeless.append(sent)
 
-    def _begin(self, sent: _Sent) -> None:
+    def _begin(self, sent: _SentErrand) -> None:
         errand, needs = sent.errand, sent.errand.needs
         self._last, rooms = (sent.key, needs), self._room(sent.key, needs)
         digests = [parcel.digest for parcel in errand.parcels.values()]
@@ -281,7 +281,7 @@ class RayCrew:
             task = self._tasks[needs, cpus, node] = self._task.options(**options)
         return task
 
-    def _archives(self, sent: _Sent) -> dict[str, Any]:
+    def _archives(self, sent: _SentErrand) -> dict[str, Any]:
         """Digest → where a parcel's archive is, of those that the node may not have."""
         parcels = sent.errand.parcels.values()
         lacking = [parcel for parcel in parcels if sent.whole or not self._placement.has(sent.node, parcel.digest)]
@@ -311,7 +311,7 @@ class RayCrew:
                 if heard is not None:
                     yield heard
 
-    def _ended(self, sent: _Sent, done: Future[bytes]) -> Heard | None:
+    def _ended(self, sent: _SentErrand, done: Future[bytes]) -> Heard | None:
         """The result of an errand that ended; None if it is sent once more."""
         errors = self._ray.exceptions
         try:
@@ -335,7 +335,7 @@ class RayCrew:
             self._load.saw(sent.key, outcome.cores, answer.busy if self._full else None, answer.node)
         return Heard(sent.number, outcome.reply, outcome.files, outcome.trouble, outcome.final)
 
-    def _again(self, sent: _Sent, why: str, node: str) -> Heard | None:
+    def _again(self, sent: _SentErrand, why: str, node: str) -> Heard | None:
         sent.lost, sent.avoid = sent.lost + 1, node
         if sent.lost > LOST:
             return Heard(sent.number, trouble=f"it was lost {sent.lost} times, at last: {why}")

@@ -116,10 +116,10 @@ class StationStopped(BaseException):
     """The station must end."""
 
 
-class _Gate:
+class _StationGate:
     """A `stations.Gate`: asks Ray's worker, which asks for all nodes."""
 
-    def __init__(self, desk: _Desk) -> None:
+    def __init__(self, desk: _StationDesk) -> None:
         self._desk, self._lock = desk, threading.Lock()
 
     def turn(self, ticket: Ticket | None = None) -> Turn:
@@ -135,7 +135,7 @@ class _Gate:
             return self._desk.messages.get()
 
 
-class _Desk:
+class _StationDesk:
     """The station's end of the socket. A thread queues the incoming messages; the end of the socket ends the process."""
 
     def __init__(self, connection: Connection) -> None:
@@ -167,7 +167,7 @@ class _Desk:
         place = home / "station"
         place.mkdir()
         try:
-            station = spec.open(place, _Gate(self))
+            station = spec.open(place, _StationGate(self))
         except AssayError as error:
             self.messages.get()
             self.connection.send(Outcome(trouble=str(error), final=isinstance(error, BadInput), refused=True))
@@ -218,7 +218,7 @@ def main() -> int:
     os.set_inheritable(connection.fileno(), False)
     try:
         signal.signal(signal.SIGTERM, _stop)
-        _Desk(connection).serve()
+        _StationDesk(connection).serve()
     except StationStopped:
         pass
     except AssayError as error:

@@ -84,7 +84,7 @@ Label = Annotated[str, Field(max_length=4096, json_schema_extra=LINE), OneLine, 
 Digest = Annotated[Submission, BeforeValidator(_empty)]
 
 
-class _ParticipantRow(Section):
+class _RegistryParticipantRow(Section):
     key: Key
     uid: Annotated[int, Field(ge=0, lt=MOST_UIDS)] | None = None
     name: Label = ""
@@ -95,7 +95,7 @@ class _ParticipantRow(Section):
     address: Annotated[Annotated[str, BeforeValidator(_address)] | None, BeforeValidator(_absent)] = None
 
 
-class _ValidatorRow(Section):
+class _RegistryValidatorRow(Section):
     key: Key
     stake: Rao
     name: Label = ""
@@ -115,8 +115,8 @@ class _RandomnessRow(Section):
 
 
 ROWS: Mapping[str, type[Section]] = {
-    "participants": _ParticipantRow,
-    "validators": _ValidatorRow,
+    "participants": _RegistryParticipantRow,
+    "validators": _RegistryValidatorRow,
     "history": _HistoryRow,
     "randomness": _RandomnessRow,
 }
@@ -126,7 +126,7 @@ ROWS: Mapping[str, type[Section]] = {
 def participants(rows: Sequence[TableRow], place: Place, scheme: Scheme) -> tuple[Participant, ...]:
     """The participants in their order. Raises BadInput for no rows, a repeated key or uid, and the burn UID. SPEC 1, 4."""
     _some(rows, place, "participant", MOST_PARTICIPANTS)
-    checked = [_checked(row, _ParticipantRow) for row in rows]
+    checked = [_checked(row, _RegistryParticipantRow) for row in rows]
     _unique("key", [row.key for row in checked], rows)
     _unique("uid", [row.uid for row in checked], rows)
     burn = None if scheme.decay is None else scheme.decay.burn_uid
@@ -135,7 +135,7 @@ def participants(rows: Sequence[TableRow], place: Place, scheme: Scheme) -> tupl
             raise source.place.refuse(
                 f"{burn} is the burn UID", field="uid", hint="give the participant its own uid, or change decay.burn_uid"
             )
-    return tuple(Participant(**{name: getattr(row, name) for name in _ParticipantRow.model_fields}) for row in checked)
+    return tuple(Participant(**{name: getattr(row, name) for name in _RegistryParticipantRow.model_fields}) for row in checked)
 
 
 def validators(rows: Sequence[TableRow], place: Place, columns: int) -> tuple[Validator, ...]:
@@ -145,7 +145,7 @@ def validators(rows: Sequence[TableRow], place: Place, columns: int) -> tuple[Va
         raise place.refuse(
             f"{len(rows)} validators × {columns} participants are more than {MOST_PAIRS}", hint="make several competitions of it"
         )
-    checked = [_checked(row, _ValidatorRow) for row in rows]
+    checked = [_checked(row, _RegistryValidatorRow) for row in rows]
     _unique("key", [row.key for row in checked], rows)
     return tuple(Validator(row.key, row.stake, row.name, row.failed_audit) for row in checked)
 

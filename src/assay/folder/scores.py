@@ -73,7 +73,7 @@ def _digits(kind: str) -> tuple[int, int]:
     return int(width), int(scale)
 
 
-class _NotPlain(Exception):
+class _RowsNotPlain(Exception):
     """It must be looked at which records count."""
 
 
@@ -86,7 +86,7 @@ def _summed(files: RowFiles, axes: Frame, rules: WorkflowScore, scores: Ints) ->
             sums.take(batch, scores[begin : begin + len(batch)])
             begin += len(batch)
         return sums.scored(rules.window)
-    except _NotPlain:
+    except _RowsNotPlain:
         return None
 
 
@@ -114,7 +114,7 @@ class _Sums:
         self.records = 0
 
     def take(self, batch: Any, scores: Ints) -> None:
-        """Add rows. Raises _NotPlain."""
+        """Add rows. Raises _RowsNotPlain."""
         self._same(batch)
         epoch = self._epoch(batch)
         codes = {name: self._code(name, batch.column(name)) for name in self.codes}
@@ -132,15 +132,15 @@ class _Sums:
         self.records += len(batch)
 
     def _same(self, batch: Any) -> None:
-        """Raises _NotPlain unless the columns that are not names say what they usually say."""
+        """Raises _RowsNotPlain unless the columns that are not names say what they usually say."""
         wanted = {"kind": {"workflow"}, "competition": {self.files.scheme.name}, "outcome": {"ran", "invalid"}}
         for name in wanted.keys() & set(batch.schema.names):
             column = batch.column(name)
             empty = name == "competition" and column.null_count
             if empty or not wanted[name].issuperset(column.dictionary.to_pylist()):
-                raise _NotPlain
+                raise _RowsNotPlain
         if "seq" in batch.schema.names and batch.column("seq").null_count < len(batch):
-            raise _NotPlain
+            raise _RowsNotPlain
 
     def _epoch(self, batch: Any) -> int:
         """The epoch of all rows."""
@@ -148,13 +148,13 @@ class _Sums:
         epochs = column.to_numpy(zero_copy_only=False)
         least = int(epochs.min()) if len(epochs) and not column.null_count else -1
         if not self.axes.oldest <= least <= self.axes.epoch or least != epochs.max():
-            raise _NotPlain
+            raise _RowsNotPlain
         return least
 
     def _code(self, name: str, column: Any) -> Ints:
         """The number of each row's text; of a submission that nobody has now, one more than there are."""
         if column.null_count:
-            raise _NotPlain
+            raise _RowsNotPlain
         words, numbers = self.texts.get(name, (None, None))
         if words is None or not words.equals(column.dictionary):  # batches of a row group share their texts
             words, numbers = column.dictionary, self._numbers(name, column.dictionary.to_pylist())
@@ -163,30 +163,30 @@ class _Sums:
         return codes
 
     def _numbers(self, name: str, texts: list[str]) -> Ints:
-        """The number of each text. Raises _NotPlain."""
+        """The number of each text. Raises _RowsNotPlain."""
         numbered = self.codes[name]
         for text in texts if not numbered.keys() >= set(texts) else ():
             if text not in numbered and (name != "submission" or len(text) > 256 or not allowed(text)):
                 if name != "task" or not 0 < len(text) <= 256 or not allowed(text):
-                    raise _NotPlain
+                    raise _RowsNotPlain
                 numbered[text] = len(numbered)
         rest = len(numbered)
         return np.array([numbered.get(text, rest) for text in texts] or [0], np.int32)
 
     def _occur(self, epoch: int, tasks: Ints, cells: Ints) -> None:
-        """Note keys; raises _NotPlain for too many. epoch: its number among those that occur."""
+        """Note keys; raises _RowsNotPlain for too many. epoch: its number among those that occur."""
         width = len(self.counts)
         size = (epoch + 1) * TASKS * width
         if len(self.codes["task"]) > TASKS or size > MOST_SLOTS:
-            raise _NotPlain
+            raise _RowsNotPlain
         if size > len(self.keys):
             self.keys = np.concatenate([self.keys, np.zeros(size - len(self.keys), np.bool_)])
         self.keys[(epoch * width + cells) * TASKS + tasks] = True
 
     def scored(self, window: int) -> Scored:
-        """The scores. Raises _NotPlain if a key occurred twice, or a window has more tasks."""
+        """The scores. Raises _RowsNotPlain if a key occurred twice, or a window has more tasks."""
         if self.counts.max(initial=0) > window or np.count_nonzero(self.keys) != self.records:
-            raise _NotPlain
+            raise _RowsNotPlain
         first = {}
         submissions, participants = self.lowest["submission"], self.lowest["participant"]
         for column, (key, submission) in enumerate(zip(self.axes.participants, self.axes.submissions, strict=True)):

@@ -91,7 +91,7 @@ class ScoreChoice:
 
 
 @dataclass
-class _Log:
+class _InspectLog:
     """One log: its agent and task, and its trials, which have an epoch as number and no run yet."""
 
     agent: str
@@ -105,7 +105,7 @@ def read(src: Path, options: ImportOptions | None = None, choice: ScoreChoice | 
     """The trials of an Inspect log, or of a folder of them; raises BadInput naming file, sample and field."""
     options, choice = options or ImportOptions(), choice or ScoreChoice()
     files, walk = listed(src, r".+\.(eval|json)")
-    logs: list[_Log] = []
+    logs: list[_InspectLog] = []
     count = 0
     for file in files:
         log = _log(file, options, choice, alone=file == src)
@@ -123,7 +123,7 @@ def read(src: Path, options: ImportOptions | None = None, choice: ScoreChoice | 
     return Trials(_named(logs, src, options), tuple(notes))
 
 
-def _log(file: Path, options: ImportOptions, choice: ScoreChoice, *, alone: bool) -> _Log | None:
+def _log(file: Path, options: ImportOptions, choice: ScoreChoice, *, alone: bool) -> _InspectLog | None:
     """A log with its trials; None for a JSON file in a folder that is not a log."""
     if file.suffix == ".eval":
         try:
@@ -208,12 +208,14 @@ def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo, file: Path) -> by
         ) from None
 
 
-def _read(header: Json, samples: Iterator[tuple[str, Json]], file: Path, options: ImportOptions, choice: ScoreChoice) -> _Log:
+def _read(
+    header: Json, samples: Iterator[tuple[str, Json]], file: Path, options: ImportOptions, choice: ScoreChoice
+) -> _InspectLog:
     about = inside(header, "eval", file)
     task, model = text_of(about, "task", file, prefix="eval."), text_of(about, "model", file, prefix="eval.")
     solver = optional_text(about, "solver", file, prefix="eval.")
     agent = options.agent or (f"{solver}_{model}" if solver else model)
-    log = _Log(agent, task, optional_text(about, "task_id", file, prefix="eval.") or str(file))
+    log = _InspectLog(agent, task, optional_text(about, "task_id", file, prefix="eval.") or str(file))
     created = optional_text(about, "created", file, prefix="eval.")
     there = set()
     for where, sample in samples:
@@ -307,7 +309,7 @@ def _resolved(sample: Json, choice: ScoreChoice) -> bool | None:
     return passed(value, choice.threshold, what)
 
 
-def _named(logs: list[_Log], src: Path, options: ImportOptions) -> tuple[Trial, ...]:
+def _named(logs: list[_InspectLog], src: Path, options: ImportOptions) -> tuple[Trial, ...]:
     """The trials, with logs or epochs as runs."""
     several: dict[tuple[str, str], list[str]] = defaultdict(list)
     for log in logs:

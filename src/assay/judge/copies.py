@@ -154,7 +154,7 @@ class SourceSurvey:
 
 
 @dataclass(frozen=True)
-class _Source:
+class _SubmissionSource:
     """The part of a submission kept in memory while others are compared with it. Its passages are read again to be shown.
 
     hashes: without those of the baseline.
@@ -167,7 +167,7 @@ class _Source:
 
 
 @dataclass
-class _Comparison:
+class _SubmissionComparison:
     """Compares pairs of a history. kept: the folder that keeps fingerprints."""
 
     folder: Path
@@ -175,14 +175,14 @@ class _Comparison:
     entries: Sequence[Entered]
     baseline: frozenset[bytes]
     kept: Path | None = None
-    _sources: dict[str, _Source | _Lacking] = field(default_factory=dict)
+    _sources: dict[str, _SubmissionSource | _Lacking] = field(default_factory=dict)
 
     def state(self, entry: Entered) -> CompareState:
         """Whether its source is here, and not too large."""
         source = self._source(entry)
         return source if isinstance(source, str) else "compared"
 
-    def _source(self, entry: Entered) -> _Source | _Lacking:
+    def _source(self, entry: Entered) -> _SubmissionSource | _Lacking:
         known = self._sources.get(entry.submission)
         if known is None:
             try:
@@ -195,9 +195,11 @@ class _Comparison:
             self._sources[entry.submission] = known
         return known
 
-    def _read(self, place: Path, submission: str) -> _Source:
+    def _read(self, place: Path, submission: str) -> _SubmissionSource:
         read = source_prints(place, submission, self.kept)
-        return _Source(place, submission, frozenset(fingerprint.hash for fingerprint in read.prints) - self.baseline, read.others)
+        return _SubmissionSource(
+            place, submission, frozenset(fingerprint.hash for fingerprint in read.prints) - self.baseline, read.others
+        )
 
     def near(self, later: Entered, earlier: Entered) -> NearCopy | None:
         """The pair, if the later one is to be looked at as a near-copy of the earlier one."""
@@ -287,7 +289,7 @@ def of_ledger(folder: Path, participants: Iterable[Participant]) -> tuple[Entere
 def survey(folder: Path, scheme: Scheme, entries: Sequence[Entered], baseline: Sequence[Path] = ()) -> SourceSurvey:
     """Compares each submission with all earlier ones of other participants. It keeps nothing. Raises BadInput."""
     common = baseline_of([*(folder / name for name in BASELINE), *baseline])
-    comparison = _Comparison(folder, scheme, entries, common)
+    comparison = _SubmissionComparison(folder, scheme, entries, common)
     states = {entry: comparison.state(entry) for entry in entries}
 
     def of(state: str) -> tuple[str, ...]:
@@ -312,14 +314,14 @@ def compare_new(
     count = 0
     with alone(place.parent):
         state, rows = baseline_state(folder), {**compared(folder)}
-        comparison: _Comparison | None = None
+        comparison: _SubmissionComparison | None = None
         for at, entry in enumerate(entries):
             before = rows.get(entry.key)
             if before is not None and before.baseline == state and before.state != "absent":
                 continue
             if comparison is None:
                 common = baseline_of([folder / name for name in BASELINE])
-                comparison = _Comparison(folder, scheme, entries, common, kept=place)
+                comparison = _SubmissionComparison(folder, scheme, entries, common, kept=place)
             row = CopyRow(*entry.key, comparison.state(entry), state)
             for pair in comparison.pairs(entry):
                 row = row.with_near(pair.document())
@@ -352,7 +354,11 @@ def note_failure(folder: Path, why: str) -> None:
 
 
 def _later(
-    comparison: _Comparison, entry: Entered, after: Sequence[Entered], rows: Mapping[tuple[str, str], CopyRow], state: str
+    comparison: _SubmissionComparison,
+    entry: Entered,
+    after: Sequence[Entered],
+    rows: Mapping[tuple[str, str], CopyRow],
+    state: str,
 ) -> Iterator[CopyRow]:
     """The rows of submissions that were compared before this earlier one was here: what was committed to comes late."""
     for later in after:

@@ -264,7 +264,7 @@ class JudgeRun(Generic[C, R]):
         """Judge these cells, until none is left or somebody wants the end."""
         engine, queue = self.options.engine, CellQueue(cells)
         crew = None if engine is None else engine.crew(self.station())
-        pool = self.workers(cells) if crew is None else _Elsewhere(self, crew)
+        pool = self.workers(cells) if crew is None else _CrewPool(self, crew)
         try:
             pool.start(cells)
             while queue.left and not self.stop.asked and not self.enough:
@@ -423,7 +423,7 @@ class _InProcess(Generic[C, R]):
         await self._open.aclose()
 
 
-class _Elsewhere(Generic[C, R]):
+class _CrewPool(Generic[C, R]):
     """A `CellPool` of stations on other machines: cells go out as errands, and what is heard comes back as reports."""
 
     def __init__(self, run: JudgeRun[C, R], crew: Crew) -> None:

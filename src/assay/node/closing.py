@@ -65,7 +65,7 @@ class Due:
 
 
 @dataclass
-class _Season:
+class _ClosingSeason:
     """One competition, and what is known of its open epoch."""
 
     folder: Path
@@ -137,7 +137,7 @@ class Closer:
     """The time at which the node began, in seconds since 1970: after a time away, the grace time counts again from then on."""
 
     def __post_init__(self) -> None:
-        self._seasons = [_Season(folder, self.signers[folder]) for folder in self.folders]
+        self._seasons = [_ClosingSeason(folder, self.signers[folder]) for folder in self.folders]
         self._pulled = dict[EpochEnd, list[Path]]()
         self._registry = None if self.target is None else EpochRegistry(self.target, self._tell)
         self._witnesses = SeasonWitnesses(self.folders[0], self.tell)
@@ -174,10 +174,10 @@ class Closer:
 
     # The times of closing
 
-    def _ended(self) -> tuple[list[_Season], AssayError | None]:
+    def _ended(self) -> tuple[list[_ClosingSeason], AssayError | None]:
         """The competitions whose open epoch has ended, with registries of the block at which it did; and the first error."""
         head = self._head() if self._counts_blocks() else None
-        ended, wrong = list[_Season](), None
+        ended, wrong = list[_ClosingSeason](), None
         for season in self._seasons:
             try:
                 season.end = self._end(season)
@@ -195,7 +195,7 @@ class Closer:
             self._pull_for(ended, self._registry)
         return ended, wrong
 
-    def _still_taking(self, season: _Season, end: EpochEnd) -> bool:
+    def _still_taking(self, season: _ClosingSeason, end: EpochEnd) -> bool:
         """Whether an epoch that has ended waits for the deadline of its bounty; then it is told."""
         if season.takes_until <= self.clock():
             return False
@@ -207,7 +207,7 @@ class Closer:
         self._note(season, f"waiting for the deadline of the bounty, {until}", held=None, silent=[])
         return True
 
-    def _wrong(self, season: _Season, error: AssayError) -> AssayError:
+    def _wrong(self, season: _ClosingSeason, error: AssayError) -> AssayError:
         """Note what is wrong with one competition: it does not hold up the others."""
         if str(error) != season.waits and len(self.folders) > 1:  # of the only one, it is told by whoever hears the error
             season.waits = str(error)
@@ -215,7 +215,7 @@ class Closer:
         self._note(season, "waiting", trouble=status.trouble_of(error))
         return error
 
-    def _pull_for(self, ended: Sequence[_Season], chain: EpochRegistry) -> None:
+    def _pull_for(self, ended: Sequence[_ClosingSeason], chain: EpochRegistry) -> None:
         """Pull the registries of the competitions that close, once for each epoch, all at its block."""
         for end in sorted({season.end for season in ended if season.end is not None}, key=lambda end: (end.epoch, end.at)):
             folders = [season.folder for season in ended if season.end == end]
@@ -232,7 +232,7 @@ class Closer:
         assert self._registry is not None  # `_counts_blocks` asked for it
         return self._registry.head()
 
-    def _check_clock(self, season: _Season, end: EpochEnd, now: float) -> None:
+    def _check_clock(self, season: _ClosingSeason, end: EpochEnd, now: float) -> None:
         """Raise CannotSettle if a clock that is new here would close several epochs at once: its start may be a mistake."""
         clock = season.scheme.epoch
         assert clock is not None
@@ -262,7 +262,7 @@ class Closer:
     def _now(self, end: EpochEnd, head: int | None) -> float:
         return self.clock() if end.unit == "time" or head is None else head
 
-    def _end(self, season: _Season) -> EpochEnd | None:
+    def _end(self, season: _ClosingSeason) -> EpochEnd | None:
         """The end of a competition's open epoch; None if somebody closes it by hand."""
         clock = season.scheme.epoch
         if clock is None:
@@ -306,7 +306,7 @@ class Closer:
 
     # Closing
 
-    def _close_each(self, ended: Sequence[_Season], wrong: AssayError | None) -> tuple[bool, bool, AssayError | None]:
+    def _close_each(self, ended: Sequence[_ClosingSeason], wrong: AssayError | None) -> tuple[bool, bool, AssayError | None]:
         """Close each ended epoch; say whether any was closed, whether any waits, and the first error, which holds up no other."""
         closed = waits = False
         for season in ended:
@@ -317,7 +317,7 @@ class Closer:
                 wrong = wrong or self._wrong(season, error)
         return closed, waits, wrong
 
-    def _close(self, season: _Season) -> bool:
+    def _close(self, season: _ClosingSeason) -> bool:
         """Close the open epoch of a competition, if it may be; tells why not."""
         end = season.end
         assert end is not None
@@ -348,7 +348,7 @@ class Closer:
         season.seen, season.waits = None, ""
         return True
 
-    def _wait(self, season: _Season, why: _Why, drafted: settling.Draft) -> None:
+    def _wait(self, season: _ClosingSeason, why: _Why, drafted: settling.Draft) -> None:
         end = season.end
         assert end is not None
         if why.what != season.waits:
@@ -357,7 +357,7 @@ class Closer:
         held_epoch = {"epoch": end.epoch, "what": why.what, "hint": why.hint} if why.held else None
         self._note(season, "waiting for validators", held=held_epoch, silent=drafted.closing.silent_names)
 
-    def _tell_closed(self, season: _Season, settled: settling.EpochResult, drafted: settling.Draft) -> None:
+    def _tell_closed(self, season: _ClosingSeason, settled: settling.EpochResult, drafted: settling.Draft) -> None:
         scored, silent = len(settled.settlement.ranking), drafted.closing.silent_names
         what = f"settled epoch {settled.settlement.epoch}"
         if scored:
@@ -430,7 +430,7 @@ class Closer:
     def _tell(self, folder: Path, what: str) -> None:
         self.tell(f"{folder.name}: {what}" if len(self.folders) > 1 else what)
 
-    def _note(self, season: _Season, state: str, **more: Any) -> None:
+    def _note(self, season: _ClosingSeason, state: str, **more: Any) -> None:
         end = season.end
         known = {} if end is None else {"epoch": end.epoch, "closes": end.text}
         fields = {"state": state if end is not None else "epochs are closed by hand", "trouble": None, **known, **more}

@@ -115,10 +115,10 @@ def pull(client: Client, folder: Path, key: PublicKey, *, pauses: Sequence[float
     except OSError as error:
         raise _cannot_write(folder, error) from None
     with TemporaryDirectory(prefix="new-", dir=place) as beside:
-        return _Pull(client, folder, Path(beside), pauses).carry_out(key)
+        return _ServicePull(client, folder, Path(beside), pauses).carry_out(key)
 
 
-class _Pull:
+class _ServicePull:
     """One pull. beside: a new folder on the same disk, which is removed afterwards."""
 
     def __init__(self, client: Client, folder: Path, beside: Path, pauses: Sequence[float]) -> None:

@@ -62,12 +62,12 @@ class _Any(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
 
 
-class _Target(_Any):
+class _TargetTable(_Any):
     kind: Annotated[str, Field(min_length=1, max_length=64)]
 
 
 class _PublishFile(Section):
-    targets: Annotated[dict[_Name, _Target], Field(min_length=1, max_length=100)]
+    targets: Annotated[dict[_Name, _TargetTable], Field(min_length=1, max_length=100)]
     keys: dict[_Name, _Any] = Field(default_factory=dict, max_length=100)
 
 

@@ -97,7 +97,7 @@ class LogWitnesses:
             if receipt is None or last is None:
                 return
             ledger.log.reload()
-            asked = _Asked(self, ledger, receipt.checkpoint)
+            asked = _WitnessRound(self, ledger, receipt.checkpoint)
             reached = asked.ask()
             if reached:
                 ledger.cosigned(asked.note, asked.size)
@@ -121,7 +121,7 @@ class _Other(Exception):
 
 
 @dataclass
-class _Asked:
+class _WitnessRound:
     """One checkpoint, and what its witnesses have said so far."""
 
     witnesses: LogWitnesses

@@ -41,7 +41,7 @@ SPREADS = 24
 FAR = 1e15
 
 
-class Boxes(NamedTuple):
+class FenceBoxes(NamedTuple):
     """By box: the flips that it costs at least, and between which nanos its lower and its upper fence are."""
 
     costs: Floats
@@ -51,7 +51,7 @@ class Boxes(NamedTuple):
     high_to: Floats
 
 
-OPEN = Boxes(*(np.array([value]) for value in (0.0, -FAR, -FAR, FAR, FAR)))
+OPEN = FenceBoxes(*(np.array([value]) for value in (0.0, -FAR, -FAR, FAR, FAR)))
 """The box without fences."""
 
 
@@ -121,17 +121,17 @@ class FlipBound:
         return int(least)
 
     @cached_property
-    def _around(self) -> Boxes:
+    def _around(self) -> FenceBoxes:
         """One box around all of them."""
         costs, *edges = self._boxes
         ends = (edge.min() if at % 2 == 0 else edge.max() for at, edge in enumerate(edges))
-        return Boxes(*(np.array([value]) for value in (costs.min(), *ends)))
+        return FenceBoxes(*(np.array([value]) for value in (costs.min(), *ends)))
 
     @cached_property
-    def _boxes(self) -> Boxes:
+    def _boxes(self) -> FenceBoxes:
         return self._by_moments() if self.column.rules.outliers.method == "z" else self._by_medians()
 
-    def _by_medians(self) -> Boxes:
+    def _by_medians(self) -> FenceBoxes:
         """A box for each median and each MAD that can be had."""
         at, step, rules = self._at, self._step, self.column.rules.outliers
         even = len(at) % 2 == 0
@@ -143,7 +143,7 @@ class FlipBound:
         )
         middles, middle_costs = middles[cost <= self.flips], cost[cost <= self.flips]
         if not len(middles):
-            return Boxes(*(np.zeros(0) for _ in range(5)))
+            return FenceBoxes(*(np.zeros(0) for _ in range(5)))
         finest = step / (4 if even else 1)
         spreads, width = np.arange(0, NANO + 1, finest), 0.0
         while True:
@@ -159,7 +159,7 @@ class FlipBound:
         least, most = (self.reach(m, spread, rules.threshold) for spread in (np.maximum(0, s - SLACK), s + width + SLACK))
         if rules.mad_floor == 0 and rules.scale is None:
             least = np.where(s <= SLACK, 0, least)
-        return Boxes(costs, m - most - SLACK, m - least + SLACK, m + least - SLACK, m + most + SLACK)
+        return FenceBoxes(costs, m - most - SLACK, m - least + SLACK, m + least - SLACK, m + most + SLACK)
 
     def _spread_costs(self, middle_from: Floats, middle_to: Floats, spreads: Floats, width: float) -> Floats:
         """The flips that a MAD of each spread (to spread + width) costs, about each middle, [M, S]."""
@@ -179,7 +179,7 @@ class FlipBound:
             reach = np.maximum(reach, noise)
         return np.asarray(reach, np.float64)
 
-    def _by_moments(self) -> Boxes:
+    def _by_moments(self) -> FenceBoxes:
         """A box for each part of where the mean and σ can be."""
         at, step, count = self._at, self._step, len(self._at)
         threshold = self.column.rules.outliers.threshold / NANO
@@ -194,15 +194,15 @@ class FlipBound:
         costs = np.maximum(0, np.ceil(away - 1e-6))
         least, most = threshold * np.maximum(0, s_from), threshold * np.maximum(0, s_to)
         within = (costs <= self.flips) & (s_to >= 0)
-        boxes = Boxes(costs, m_from - most - SLACK, m_to - least + SLACK, m_from + least - SLACK, m_to + most + SLACK)
-        return Boxes(*(values[within] for values in boxes))
+        boxes = FenceBoxes(costs, m_from - most - SLACK, m_to - least + SLACK, m_from + least - SLACK, m_to + most + SLACK)
+        return FenceBoxes(*(values[within] for values in boxes))
 
-    def _cheapest(self, boxes: Boxes, mark: int, uneven: float) -> float:
+    def _cheapest(self, boxes: FenceBoxes, mark: int, uneven: float) -> float:
         """The least over the boxes."""
         costs = self._by_lines(boxes, mark, uneven)
         return float(np.maximum(boxes.costs, costs).min())
 
-    def _by_lines(self, boxes: Boxes, mark: int, uneven: float) -> Floats:
+    def _by_lines(self, boxes: FenceBoxes, mark: int, uneven: float) -> Floats:
         """In each box, the flips that reach the mark by the steepest lines first; infinite if nothing does."""
         if self.column.rules.combine == "stake-median":
             base, (raised, raised_gain, out, out_gain) = self._medianlike(boxes, mark)
@@ -225,7 +225,7 @@ class FlipBound:
         cost = np.where(enough[rows, place], np.maximum(0, cost), np.inf)
         return np.where(need <= 0, 0.0, cost)
 
-    def _meanlike(self, boxes: Boxes, mark: int, uneven: float) -> tuple[Floats, tuple[Floats, ...]]:
+    def _meanlike(self, boxes: FenceBoxes, mark: int, uneven: float) -> tuple[Floats, tuple[Floats, ...]]:
         """Each validator's part of the mean less the mark, [B, V]; and the ends of its best lines: flips, and what it adds."""
         at, by, step = self._at[None], self.weights[None], self._step
         target = mark - MARK - uneven
@@ -245,7 +245,7 @@ class FlipBound:
         out_gain = np.where(above, np.maximum(0, by * (np.minimum(high_to, NANO) - target)), out_gain)
         return base, (raised, np.maximum(after, base), out, out_gain)
 
-    def _medianlike(self, boxes: Boxes, mark: int) -> tuple[Floats, tuple[Floats, ...]]:
+    def _medianlike(self, boxes: FenceBoxes, mark: int) -> tuple[Floats, tuple[Floats, ...]]:
         """As `_meanlike`: a validator adds its stake at or above the mark, and takes it away below."""
         at, by, step = self._at[None], self.weights[None], self._step
         target = mark - (MARK - 0.5)

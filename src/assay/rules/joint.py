@@ -41,7 +41,7 @@ class JointChange(NamedTuple):
     states: Mapping[int, Outcomes]
 
 
-class _Step(NamedTuple):
+class _JointStep(NamedTuple):
     """A number of tasks that one participant can have, what that costs, and the outcomes that give it."""
 
     tasks: int
@@ -116,32 +116,32 @@ class JointBoard:
                 steps = [step for step in falls if step is not None]
                 yield sum(step.cost for step in steps), {at: step.state for at, step in zip(held, steps, strict=True)}
 
-    def _below(self, at: int, mark: int, coalition: Sequence[int] | None) -> _Step | None:
+    def _below(self, at: int, mark: int, coalition: Sequence[int] | None) -> _JointStep | None:
         return next((step for step in self._steps(at, -1, coalition) if score_of(step.tasks, self.tasks) < mark), None)
 
-    def _steps(self, at: int, way: int, coalition: Sequence[int] | None) -> Iterator[_Step]:
+    def _steps(self, at: int, way: int, coalition: Sequence[int] | None) -> Iterator[_JointStep]:
         """Fewer tasks (way −1) or more, one at a time by flips, at once by lies; the first costs nothing."""
         state, rows = self.known[:, at].copy(), np.flatnonzero(self.counting[:, at])
         by_task = state.reshape(len(state), self.tasks, -1)
         failed = (by_task[rows] == 0).sum(axis=(0, 2))
         tasks, cost = int((failed == 0).sum()), 0
-        yield _Step(tasks, cost, state.copy())
+        yield _JointStep(tasks, cost, state.copy())
         if coalition is not None:
             liars = np.intersect1d(rows, np.array(coalition, np.int64))
             if len(liars):
                 by_task[liars] = int(way > 0)
-                yield _Step(int(((by_task[rows] == 0).sum(axis=(0, 2)) == 0).sum()), 0, state)
+                yield _JointStep(int(((by_task[rows] == 0).sum(axis=(0, 2)) == 0).sum()), 0, state)
             return
         if way < 0:
             for task in np.flatnonzero(failed == 0).tolist():
                 by_task[rows[0], task, 0] = 0
                 tasks, cost = tasks - 1, cost + 1
-                yield _Step(tasks, cost, state.copy())
+                yield _JointStep(tasks, cost, state.copy())
             return
         for task in sorted(np.flatnonzero(failed).tolist(), key=lambda number: (failed[number], number)):
             by_task[rows, task] = 1
             tasks, cost = tasks + 1, cost + int(failed[task])
-            yield _Step(tasks, cost, state.copy())
+            yield _JointStep(tasks, cost, state.copy())
 
     def changed(self, states: Mapping[int, Outcomes]) -> Iterable[tuple[int, int, Ints]]:
         """Participant, validator, and the numbers of the trials that have another outcome in these states."""

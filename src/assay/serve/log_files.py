@@ -72,14 +72,14 @@ def send_logs(client: Client, folder: Path, records: Iterable[Evidence], sent: L
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _RecordFiles:
     """A record, and name → where its file (or folder, sent as a tar) is, with its SHA-256."""
 
     record: Json
     files: dict[str, tuple[Path, str]]
 
 
-def _entry(folder: Path, record: Evidence, sent: LogsSent) -> _Entry | None:
+def _entry(folder: Path, record: Evidence, sent: LogsSent) -> _RecordFiles | None:
     """The files that are kept of a record's trial; None if there are none. Empty files are left out."""
     files = {}
     for name, path in sorted(find(record.kind).kept(folder, record).items()):
@@ -89,7 +89,7 @@ def _entry(folder: Path, record: Evidence, sent: LogsSent) -> _Entry | None:
                     files[f"{name}.tar" if file != path else name] = path, file_digest(opened, "sha256").hexdigest()
         except (AssayError, OSError) as error:
             sent.left_out.append(f"{path}: {error}")
-    return _Entry(record.document(), files) if files else None
+    return _RecordFiles(record.document(), files) if files else None
 
 
 @contextmanager
@@ -104,7 +104,7 @@ def _as_file(path: Path) -> Iterator[Path]:
         yield tar
 
 
-def _asked(client: Client, entries: Sequence[_Entry]) -> list[LogsOutcome]:
+def _asked(client: Client, entries: Sequence[_RecordFiles]) -> list[LogsOutcome]:
     """Say which files belong to which records, and return what the service says to each."""
     rows = [{"record": entry.record, "files": {name: sha for name, (_, sha) in entry.files.items()}} for entry in entries]
     body = json.dumps({"logs": rows}).encode()
@@ -118,7 +118,7 @@ def _asked(client: Client, entries: Sequence[_Entry]) -> list[LogsOutcome]:
     return outcomes
 
 
-def _send_objects(client: Client, entry: _Entry, missing: Sequence[str]) -> None:
+def _send_objects(client: Client, entry: _RecordFiles, missing: Sequence[str]) -> None:
     for path, sha in entry.files.values():
         if sha in missing:
             with _as_file(path) as file:

@@ -66,7 +66,7 @@ def now() -> datetime:
 
 
 @dataclass(frozen=True)
-class _Registry:
+class _WriterRegistry:
     """The folder's rules about who may write, for one state of its files."""
 
     state: tuple[object, ...]
@@ -125,7 +125,7 @@ class ServedCompetition:
         self.address = f"{base}/{self.segment}"
         """Its address, for people."""
         self._lock, self._drawing, self._shelf = threading.Lock(), threading.Lock(), _Shelf()
-        self._known: _Registry | None = None
+        self._known: _WriterRegistry | None = None
         self.wake: Callable[[], None] = lambda: None
         """Says that the background has something to do (`serve/background.py`)."""
         self._entering, self._handed_in = threading.Lock(), (0, dict[str, Submission]())
@@ -196,14 +196,14 @@ class ServedCompetition:
         """The rules that evidence is accepted by; read again when a file of the folder has changed. Raises BadInput."""
         return self._registry().rules
 
-    def _registry(self) -> _Registry:
+    def _registry(self) -> _WriterRegistry:
         state = self.files()
         known = self._known
         if known is None or known.state != state:
             rules = intake_rules(self.folder, may_be_empty=True)  # an enclave is a validator once its results are collected
             validators = {key: name for name, key in rules.validators.items() if isinstance(key, PublicKey)}
             participants = {key: name for name in rules.participants if (key := _key_of(name)) is not None}
-            known = self._known = _Registry(state, rules, validators, participants)
+            known = self._known = _WriterRegistry(state, rules, validators, participants)
         return known
 
     def files(self) -> tuple[object, ...]:

@@ -284,7 +284,7 @@ def test_a_trial_that_its_judge_cannot_write_down_is_an_error(tmp_path: Path) ->
 
     out = io.BytesIO()
 
-    class Judge(worker._Worker):
+    class Judge(worker._TrialWorker):
         def run(self, job: Job) -> tuple[TrialResult, tuple[str, str, Mode]]:
             return replace(TrialResult.failed(""), verdict=TrialVerdict("pass", TrialReason.PASSED)), ("noop", "1", "separate")
 

@@ -33,7 +33,7 @@ class Ended(StrEnum):
 
 
 @dataclass(frozen=True)
-class _Trial:
+class _ListedTrial:
     """A trial that was judged here and where it is kept, or the record of one that came as evidence."""
 
     record: TrialRecord | Tests
@@ -82,7 +82,7 @@ def trials(
     wanted = {choice.value for choice in outcome or ()}
     chosen = {"validator": validator, "participant": participant, "task": task}
     asked = {name: [value] for name, value in chosen.items() if value is not None} | ({"outcome": [*wanted]} if wanted else {})
-    here = [_Trial(judged, judged, place) for place, judged in stored_trials(folder)]
+    here = [_ListedTrial(judged, judged, place) for place, judged in stored_trials(folder)]
     known = {trial.slot for trial in here}
     listed = [
         trial
@@ -101,11 +101,11 @@ def trials(
     _show(folder, listed)
 
 
-def _sent(folder: Path, asked: dict[str, list[str]]) -> Iterator[_Trial]:
+def _sent(folder: Path, asked: dict[str, list[str]]) -> Iterator[_ListedTrial]:
     """The trials of which only the evidence is here."""
     from assay.records import Tests
 
-    sent = [_Trial(record) for record in _evidence(folder, asked) if isinstance(record, Tests)]
+    sent = [_ListedTrial(record) for record in _evidence(folder, asked) if isinstance(record, Tests)]
     yield from sorted(
         sent, key=lambda trial: (trial.record.epoch, trial.record.participant, trial.record.task, trial.record.trial)
     )
@@ -142,7 +142,7 @@ def _evidence(folder: Path, asked: dict[str, list[str]]) -> Iterator[Evidence]:
                 yield entry
 
 
-def _show(folder: Path, listed: list[_Trial]) -> None:
+def _show(folder: Path, listed: list[_ListedTrial]) -> None:
     from collections import Counter
 
     from assay.cli.judging.live import duration, memory

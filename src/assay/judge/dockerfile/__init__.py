@@ -117,7 +117,7 @@ class BuildPlan:
 
 def plan(text: str, file: Path | str | None = None, *, env: Mapping[str, str] | None = None) -> BuildPlan:
     """The steps of a Dockerfile. env: the variables of the base image. Raises BadInput, with the line, if it cannot be read."""
-    planner = _Planner(file, {"PATH": PATH} | dict(env or {}))
+    planner = _BuildPlanner(file, {"PATH": PATH} | dict(env or {}))
     for instruction in parse(text, file):
         planner.take(instruction)
     own = {name: value for name, value in planner.env.items() if name in planner.named}
@@ -125,7 +125,7 @@ def plan(text: str, file: Path | str | None = None, *, env: Mapping[str, str] | 
 
 
 @dataclass
-class _Planner:
+class _BuildPlanner:
     """Takes one instruction after another, with the state that each leaves to the next."""
 
     file: Path | str | None
@@ -250,14 +250,14 @@ class _Planner:
         return "/" + absolute.lstrip("/")
 
 
-_METHODS: dict[str, Callable[[_Planner, Instruction, Place], None]] = {
-    "FROM": _Planner.start,
-    "ARG": _Planner.declare,
-    "ENV": _Planner.set,
-    "WORKDIR": _Planner.go,
-    "SHELL": _Planner.speak,
-    "COPY": _Planner.copy,
-    "RUN": _Planner.run,
+_METHODS: dict[str, Callable[[_BuildPlanner, Instruction, Place], None]] = {
+    "FROM": _BuildPlanner.start,
+    "ARG": _BuildPlanner.declare,
+    "ENV": _BuildPlanner.set,
+    "WORKDIR": _BuildPlanner.go,
+    "SHELL": _BuildPlanner.speak,
+    "COPY": _BuildPlanner.copy,
+    "RUN": _BuildPlanner.run,
 }
 
 

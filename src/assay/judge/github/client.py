@@ -52,7 +52,7 @@ class Unread(AssayError):
     """GitHub could not be read completely: an infrastructure error. Results that depend on it are left missing."""
 
 
-class _Answer(BaseModel):
+class _AnswerModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
 
@@ -60,7 +60,7 @@ Id = Annotated[int, Field(ge=1, le=LARGEST)]
 Name = Annotated[str, Field(max_length=1000)]
 
 
-class AccountAnswer(_Answer):
+class AccountAnswer(_AnswerModel):
     """A user, an organisation or a bot."""
 
     id: Id
@@ -68,18 +68,18 @@ class AccountAnswer(_Answer):
     type: Name = "User"
 
 
-class RepositoryAnswer(_Answer):
+class RepositoryAnswer(_AnswerModel):
     """A repository; its name changes, its id does not."""
 
     id: Id
     full_name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100}/[A-Za-z0-9._-]{1,100}$")]
 
 
-class _Label(_Answer):
+class _Label(_AnswerModel):
     name: Name
 
 
-class IssueAnswer(_Answer):
+class IssueAnswer(_AnswerModel):
     """An issue in a list; a pull request has `pull_request`. An account that is gone leaves null or a ghost behind."""
 
     id: Id
@@ -90,7 +90,7 @@ class IssueAnswer(_Answer):
     pull_request: Annotated[bool, BeforeValidator(lambda value: value is not None)] = False
 
 
-class EventAnswer(_Answer):
+class EventAnswer(_AnswerModel):
     """Something that happened to an issue; a label is there if the event is `labeled` or `unlabeled`."""
 
     id: Id
@@ -100,21 +100,21 @@ class EventAnswer(_Answer):
     label: _Label | None = None
 
 
-class StarAnswer(_Answer):
+class StarAnswer(_AnswerModel):
     """A star; the request's media type makes GitHub add its date."""
 
     starred_at: Instant
     user: AccountAnswer | None
 
 
-class GistFileAnswer(_Answer):
+class GistFileAnswer(_AnswerModel):
     """A file of a gist. If it is long, GitHub gives only its beginning."""
 
     content: Annotated[str, Field(max_length=2_000_000)] = ""
     truncated: bool = False
 
 
-class GistAnswer(_Answer):
+class GistAnswer(_AnswerModel):
     """A gist, with its owner and files."""
 
     owner: AccountAnswer | None = None
@@ -122,7 +122,7 @@ class GistAnswer(_Answer):
     files: Annotated[dict[str, GistFileAnswer], Field(max_length=1000)]
 
 
-class CommentAnswer(_Answer):
+class CommentAnswer(_AnswerModel):
     """A comment on an issue."""
 
     user: AccountAnswer | None

@@ -78,7 +78,7 @@ def _period(value: Any) -> Any:
     return {"id": value} if type(value) is int else value
 
 
-class _GitHub(Section):
+class _GitHubTable(Section):
     api: Annotated[str, Field(max_length=1000), BeforeValidator(_api)] = PUBLIC_API
 
 
@@ -137,7 +137,7 @@ class _Maintainer(Section):
 class IssueRules(Section):
     """The rules in issues.toml."""
 
-    github: _GitHub = _GitHub()
+    github: _GitHubTable = _GitHubTable()
     epochs: Epochs
     labels: _Labels = _Labels()
     maintainers: Annotated[dict[Key, Annotated[_Maintainer, BeforeValidator(_period)]], Field(min_length=1, max_length=1000)]

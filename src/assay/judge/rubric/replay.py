@@ -67,7 +67,7 @@ class ChangedAnswer:
     """`outcome`, `baseline`, `checks` or `verdict`: a check may have the same name as another answer."""
 
 
-class _Reply(Section):
+class _TranscriptReply(Section):
     content: _Text | None
     refusal: _Text | None
     finish: _Text | None
@@ -83,11 +83,11 @@ class _Answered(Section):
     system: Digest
     user: list[Digest]
     form: dict[str, Any]
-    reply: _Reply | None
+    reply: _TranscriptReply | None
     fault: _Name | None
 
 
-class _Models(Section):
+class _TranscriptModels(Section):
     primary: _Name
     fallback: _Name
 
@@ -97,12 +97,12 @@ class _Parameters(Section):
     seed: Annotated[int, Field(ge=42, le=66)]
 
 
-class _Transcript(Section):
+class _TranscriptDocument(Section):
     schema_: Annotated[Literal["assay.transcript/2"], Field(alias="schema")]
     bounty: Digest
     submission: Digest
     prompts: Digest
-    models: _Models
+    models: _TranscriptModels
     parameters: _Parameters
     attempts: Annotated[int, Field(ge=1, le=10)]
     answer: int | None = None
@@ -162,13 +162,13 @@ def _replayed(transcript: bytes, case: RubricCase) -> Judgement:
     return judgement
 
 
-def _parse_transcript(data: bytes) -> _Transcript:
+def _parse_transcript(data: bytes) -> _TranscriptDocument:
     hint = _AS_STORED
     if len(data) > TRANSCRIPT_BYTES:
         raise BadInput(f"the transcript is larger than {TRANSCRIPT_BYTES} bytes", hint=hint)
     try:
         document = json.loads(data)
-        recording = _Transcript.model_validate(document)
+        recording = _TranscriptDocument.model_validate(document)
         if canonical(document) == data:
             return recording
     except ValidationError as error:
@@ -186,7 +186,7 @@ def _answer(answered: _Answered) -> Reply | ServiceFailure:
     return Reply(reply.content, reply.refusal, reply.finish, reply.model, reply.fingerprint)
 
 
-def _compare_requests(course: Conversation, recording: _Transcript) -> None:
+def _compare_requests(course: Conversation, recording: _TranscriptDocument) -> None:
     """Refuse the first exchange with another request, or another fault, than this program would have."""
     for number, (ours, recorded) in enumerate(zip(course.written, recording.exchanges, strict=False), 1):
         theirs = recorded.model_dump()

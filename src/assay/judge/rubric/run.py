@@ -88,14 +88,14 @@ class SolutionCell:
 
 
 @dataclass(frozen=True)
-class _JudgedSolution(Judged):
+class _RubricOutcome(Judged):
     """The outcome of one solution, with the judgement, if there is one."""
 
     judgement: Judgement | None = None
 
 
 @dataclass
-class _Tally:
+class _JudgementTally:
     """The cost of the judgements for the summary, and the participants that the fallback model judged."""
 
     milliseconds: list[int] = field(default_factory=list)
@@ -175,7 +175,7 @@ def run(
     return _RubricRun(competition, validator, options, on_event, limits=limits, now=now).carry_out()
 
 
-class _RubricRun(JudgeRun[SolutionCell, _JudgedSolution]):
+class _RubricRun(JudgeRun[SolutionCell, _RubricOutcome]):
     unit: ClassVar[str] = "solution"
     submission: ClassVar[str] = "solution"
     retries: ClassVar[bool] = False
@@ -192,7 +192,7 @@ class _RubricRun(JudgeRun[SolutionCell, _JudgedSolution]):
     ) -> None:
         super().__init__(competition, validator, options, on_event)
         self.limits, self.now = limits, now
-        self.tally = _Tally()
+        self.tally = _JudgementTally()
         self.attestations: list[str] = []
         """Of the judgements that are evidence already."""
 
@@ -253,9 +253,9 @@ class _RubricRun(JudgeRun[SolutionCell, _JudgedSolution]):
             self.solution_judge: SolutionJudge = judge
             yield
 
-    async def judge(self, cell: SolutionCell) -> _JudgedSolution:
+    async def judge(self, cell: SolutionCell) -> _RubricOutcome:
         judgement = await self.solution_judge(self._solution(cell))
-        return _JudgedSolution(judgement.outcome, _reason(judgement), judgement=judgement)
+        return _RubricOutcome(judgement.outcome, _reason(judgement), judgement=judgement)
 
     def _solution(self, cell: SolutionCell) -> Solution:
         solution = stored.find_solution(self.competition, self.handed_in[cell.submission])
@@ -272,7 +272,7 @@ class _RubricRun(JudgeRun[SolutionCell, _JudgedSolution]):
     def errand(self, attempt: Attempt[SolutionCell]) -> Errand:
         return Errand(self._solution(attempt.cell), _LONGEST, Needs(cpus=_WAITING))
 
-    def report(self, attempt: Attempt[SolutionCell], heard: Heard) -> Report[SolutionCell, _JudgedSolution]:
+    def report(self, attempt: Attempt[SolutionCell], heard: Heard) -> Report[SolutionCell, _RubricOutcome]:
         cell, reply = attempt.cell, heard.reply
         if heard.trouble:
             return Report(cell, self.failed(cell, heard.trouble), final=heard.final)
@@ -280,7 +280,7 @@ class _RubricRun(JudgeRun[SolutionCell, _JudgedSolution]):
             self.tally.add_missing(measured)
         if reply.judgement is None:
             return Report(cell, self.failed(cell, reply.trouble))
-        return Report(cell, _JudgedSolution(reply.judgement.outcome, _reason(reply.judgement), judgement=reply.judgement))
+        return Report(cell, _RubricOutcome(reply.judgement.outcome, _reason(reply.judgement), judgement=reply.judgement))
 
     def _heard(self, event: asking.JudgeProgress) -> None:
         """Shows how far one has come."""
@@ -290,17 +290,17 @@ class _RubricRun(JudgeRun[SolutionCell, _JudgedSolution]):
             words = (event.phase, "" if event.kind == "asking" else event.kind, event.detail, event.words)
             self.tell(RunEvent("phase", self.cell_of[event.submission], phase=" ".join(word for word in words if word)))
 
-    def keep(self, cell: SolutionCell, result: _JudgedSolution) -> None:
+    def keep(self, cell: SolutionCell, result: _RubricOutcome) -> None:
         assert result.judgement is not None  # it is no error
         at = self.now()
         _check_time(self.bounty, at)
         self.store.add(result.judgement, participant=cell.participant, epoch=self.summary.epoch, at=at)
         self.tally.add(cell.participant, result.judgement)
 
-    def failed(self, cell: SolutionCell, why: str) -> _JudgedSolution:
-        return _JudgedSolution("error", message=why)
+    def failed(self, cell: SolutionCell, why: str) -> _RubricOutcome:
+        return _RubricOutcome("error", message=why)
 
-    def not_kept(self, cell: SolutionCell, result: _JudgedSolution, why: str) -> _JudgedSolution:
+    def not_kept(self, cell: SolutionCell, result: _RubricOutcome, why: str) -> _RubricOutcome:
         if result.judgement is not None and result.judgement.measured is not None:
             self.tally.add_missing(result.judgement.measured)
         return self.failed(cell, f"the judgement could not be kept: {why}")

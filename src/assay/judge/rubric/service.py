@@ -160,7 +160,7 @@ class _UnusableBody(openai.OpenAIError):
     """The body cannot be a completion: it is too large, or has a content coding."""
 
 
-class _PeerTransport(httpx2.AsyncBaseTransport):
+class _AsyncPeerTransport(httpx2.AsyncBaseTransport):
     """The client's transport: a `Peer` in its own threads, which bounds answers before the client sees them."""
 
     def __init__(self, models: Models, limits: JudgeLimits) -> None:
@@ -308,7 +308,7 @@ async def open_service(models: Models, limits: JudgeLimits, gate: Gate | None = 
     http = openai.DefaultAsyncHttpxClient(
         follow_redirects=False,
         timeout=limits.seconds,
-        transport=_PeerTransport(models, limits),
+        transport=_AsyncPeerTransport(models, limits),
     )
     async with openai.AsyncOpenAI(
         base_url=models.base_url,

@@ -301,7 +301,7 @@ def image(sandbox: Bubblewrap, environment: Path, limits: Limits | None = None, 
         folder = sandbox.images.use()
         with _locked(folder / f"{key}.lock"):
             if not (folder / key).is_dir():
-                _make(_Job(sandbox, plan, context, copies, limits or LIMITS, file), base, folder, key)
+                _make(_BuildJob(sandbox, plan, context, copies, limits or LIMITS, file), base, folder, key)
             os.utime(folder / key)  # so that `Images.sweep` keeps it
             built = json.loads((folder / key / "image.json").read_bytes())
     except UnicodeDecodeError as error:
@@ -324,7 +324,7 @@ def _key(base: Rooted, plan: BuildPlan, text: str, context: Context, copies: dic
 
 
 @dataclass(frozen=True)
-class _Job:
+class _BuildJob:
     """Everything that one build needs."""
 
     sandbox: Bubblewrap
@@ -335,7 +335,7 @@ class _Job:
     file: Path
 
 
-def _make(job: _Job, base: Rooted, folder: Path, key: str) -> None:
+def _make(job: _BuildJob, base: Rooted, folder: Path, key: str) -> None:
     """Builds in a box, and moves the image into place in one step."""
     began = monotonic()
     plain = Rooted(base.digest, base.env, "/", base.top, base.tree)
@@ -356,7 +356,7 @@ def _make(job: _Job, base: Rooted, folder: Path, key: str) -> None:
         os.rename(image, folder / key)
 
 
-def _run(job: _Job, box: BubbleBox, step: Run, left: float) -> None:
+def _run(job: _BuildJob, box: BubbleBox, step: Run, left: float) -> None:
     limits = replace(job.limits, seconds=max(0.0, left))
     with TemporaryDirectory(prefix="assay-build-") as output:
         out, err = Path(output, "out"), Path(output, "err")
@@ -370,7 +370,7 @@ def _run(job: _Job, box: BubbleBox, step: Run, left: float) -> None:
             )  # fmt: skip
 
 
-def _copy(job: _Job, box: BubbleBox, step: Copy, item: Placed) -> None:
+def _copy(job: _BuildJob, box: BubbleBox, step: Copy, item: Placed) -> None:
     inside = item.inside
     try:
         if item.kind == "folder":

@@ -127,7 +127,7 @@ class _ProxyServer(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
             self.seen.refused += 1
 
 
-class _Gone(Exception):
+class _AgentGone(Exception):
     """The agent closed the connection."""
 
 
@@ -147,16 +147,16 @@ class _ProxyHandler(socketserver.BaseRequestHandler):
             self._answer_error(refusal.status, refusal.why)
             self._drain()
             return
-        except _Gone:
+        except _AgentGone:
             return
         self._forward(request, target, body)
 
     def _read_request(self) -> tuple[h11.Request, str, bytes]:
-        """The request, the target and body that are forwarded. Raises NotForwarded, and _Gone if there is no request."""
+        """The request, the target and body that are forwarded. Raises NotForwarded, and _AgentGone if there is no request."""
         try:
             request = self._next()
             if not isinstance(request, h11.Request):
-                raise _Gone
+                raise _AgentGone
             target, method = request.target.decode("ascii"), request.method.decode("ascii")
             if PATH.fullmatch(target) is None:
                 raise NotForwarded(403, "only paths below the service's base_url are forwarded")
@@ -171,7 +171,7 @@ class _ProxyHandler(socketserver.BaseRequestHandler):
         return urlsplit(self.server.model.base_url).path.rstrip("/")
 
     def _next(self) -> h11.Request | h11.Data | h11.EndOfMessage | h11.ConnectionClosed:
-        """The next event. Raises h11.RemoteProtocolError, NotForwarded above the limit on all bytes, and _Gone."""
+        """The next event. Raises h11.RemoteProtocolError, NotForwarded above the limit on all bytes, and _AgentGone."""
         while True:
             event = self.http.next_event()
             if event is h11.NEED_DATA:
@@ -182,13 +182,13 @@ class _ProxyHandler(socketserver.BaseRequestHandler):
             elif isinstance(event, h11.Request | h11.Data | h11.EndOfMessage | h11.ConnectionClosed):
                 return event
             else:  # h11.PAUSED
-                raise _Gone
+                raise _AgentGone
 
     def _receive(self) -> bytes:
         try:
             data = self.request.recv(_CHUNK)
         except OSError:
-            raise _Gone from None
+            raise _AgentGone from None
         if not self.server.count(sent=len(data)):
             raise NotForwarded(429, "this trial's bytes are used up")
         return data

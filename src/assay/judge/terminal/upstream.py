@@ -65,7 +65,7 @@ class ModelRequest:
 
 
 @dataclass(frozen=True)
-class _Failure:
+class _UpstreamFailure:
     why: str
     temporary: bool = False
     """Whether the same request may succeed later."""
@@ -152,19 +152,19 @@ class Upstream:
                 waited = now - pending[0].since
                 self._seen.trouble(f"{pending[0].request.method}: no answer for {waited:.0f} s when the trial ended; {refusal}")
 
-    def _send(self, request: ModelRequest, later: ExitStack) -> tuple[StreamedAnswer | None, _Failure | None]:
+    def _send(self, request: ModelRequest, later: ExitStack) -> tuple[StreamedAnswer | None, _UpstreamFailure | None]:
         """Sends a request once, when it is its turn: the answer, and the failure if it is one."""
         self._wait_turn()
         try:
             exchange = later.enter_context(self._exchange(self._peer, request, self._limits.answer_bytes))
         except NoAnswer as error:
-            return None, _Failure(f"no answer ({error.why})", temporary=not isinstance(error, Silent))
+            return None, _UpstreamFailure(f"no answer ({error.why})", temporary=not isinstance(error, Silent))
         status = exchange.answer.status
         if status in _TEMPORARY or status >= 500:
             pause = retry_after(exchange.answer.header("retry-after"))
-            return exchange, _Failure(f"status {status}", temporary=True, pause=pause)
+            return exchange, _UpstreamFailure(f"status {status}", temporary=True, pause=pause)
         named = status == 404 and bool(self._model.names) and request.method == "POST"  # the validator says that it exists
-        return exchange, _Failure(f"status {status}") if status in _PERMANENT or named else None
+        return exchange, _UpstreamFailure(f"status {status}") if status in _PERMANENT or named else None
 
     def _exchange(self, peer: Peer, request: ModelRequest, most: int) -> AbstractContextManager[StreamedAnswer]:
         body = request.body if request.method == "POST" else None
@@ -185,7 +185,7 @@ class Upstream:
             if self._closed.wait(max(0.0, seconds)):
                 raise Closed
 
-    def _again(self, pending: _Pending, failure: _Failure) -> bool:
+    def _again(self, pending: _Pending, failure: _UpstreamFailure) -> bool:
         """Whether a request that failed is sent again; if not, records who caused the failure. Raises Closed."""
         why = f"{pending.request.method}: {failure.why}"
         if pending.proven:
@@ -209,7 +209,7 @@ class Upstream:
             self._seen.again += 1
             return True
 
-    def _rest(self, failure: _Failure, tries: int) -> bool:
+    def _rest(self, failure: _UpstreamFailure, tries: int) -> bool:
         """Pauses before a request is sent again; False if the trial's repeats or pauses are used up. Raises Closed."""
         seconds = self._limits.pause * 2 ** (tries - 1) if failure.pause is None else failure.pause
         with self._lock:

@@ -130,7 +130,7 @@ class WorkerStopped(BaseException):
     """The worker must end: the run is over, or wants to stop."""
 
 
-class _Worker:
+class _TrialWorker:
     def __init__(self, settings: WorkerSettings, out: BinaryIO) -> None:
         self.out = out
         self.sandbox: Sandbox = choose(settings.sandbox, engine=settings.engine, runtime=settings.runtime, reuse=settings.reuse)
@@ -291,7 +291,7 @@ def _work() -> int:
         if first is None:
             return 0
         busy.set()
-        worker = _Worker(WorkerSettings.of_json(first), out)
+        worker = _TrialWorker(WorkerSettings.of_json(first), out)
         gc.freeze()  # what exists now stays, so later collections need not look at it
         worker.say(ready=True)
         while (line := jobs.get()) is not None:

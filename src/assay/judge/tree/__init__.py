@@ -319,7 +319,7 @@ def copy(
     owner: uid and gid of the copies. mend: make entries of the source readable if their owner made them unreadable.
     links: from earlier copies into the same folder, if hard links lead from one copy to another.
     """
-    job = _Copy(WalkUsage(bounds), inside, owner, mend, target.name, links or Links(target.parent))
+    job = _TreeCopy(WalkUsage(bounds), inside, owner, mend, target.name, links or Links(target.parent))
     with holding(root, beneath) as (source, name):
         target_folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -339,7 +339,7 @@ def copy(
 
 
 @dataclass
-class _Copy:
+class _TreeCopy:
     used: WalkUsage
     inside: str
     owner: tuple[int, int] | None

@@ -64,7 +64,7 @@ class _LimitsTable(Section):
 _Actions = Annotated[dict[Key, Text], Field(min_length=1)]
 
 
-class _TaskTable(Section):
+class _WorkflowTaskTable(Section):
     """A task.toml."""
 
     type: Literal["code", "rag", "agent", "data_transform"]
@@ -88,7 +88,7 @@ class WorkflowTask:
     id: str
     folder: Path
     digest: str
-    settings: _TaskTable
+    settings: _WorkflowTaskTable
     input: Any
     measure: Measure
 
@@ -151,7 +151,7 @@ def read_task(folder: Path) -> WorkflowTask:
         raise BadInput("no such folder", file=folder, hint=f"a task is a folder with {FILE} in it")
     file = folder / FILE
     content, source = read_toml(file)
-    settings = validate(_TaskTable, content, file=file, source=source)
+    settings = validate(_WorkflowTaskTable, content, file=file, source=source)
     for name in ("budget", "max_seconds"):
         if getattr(settings, name) == 0:
             raise _refusal(file, source, name, "is 0", "it must be more than 0")
@@ -168,7 +168,7 @@ def read_task(folder: Path) -> WorkflowTask:
     return WorkflowTask(folder.resolve().name, folder, digest, settings, task_input, measure)
 
 
-def _read_input(folder: Path, settings: _TaskTable, file: Path, source: str) -> Any:
+def _read_input(folder: Path, settings: _WorkflowTaskTable, file: Path, source: str) -> Any:
     """The input, from task.toml or input.json: JSON without floats."""
     input_file = folder / INPUT
     if not input_file.exists():

@@ -25,7 +25,7 @@ from assay.settle import Inputs
 __all__ = ["verify_duel"]
 
 
-class _Side(Section):
+class _DuelSide(Section):
     participant: Key
     submission: Key
 
@@ -40,8 +40,8 @@ class _Claim(Section):
 
     validator: Key
     epoch: Epoch
-    challenger: _Side
-    king: _Side
+    challenger: _DuelSide
+    king: _DuelSide
     challengers: Annotated[int, Field(ge=1, le=10_000)]
     receipt: _DuelReceipt
 

@@ -162,7 +162,7 @@ def unpack_root(file: IO[bytes] | BinaryIO, target: Path, *, bounds: tree.Bounds
     Owners, and permissions beyond rwx, are lost; devices are skipped. Raises as `unpack` does; then nothing is left.
     """
     target.mkdir(mode=0o755)
-    job = _Root(target, "", "/", bounds)
+    job = _UnpackRoot(target, "", "/", bounds)
     try:
         with tarfile.open(fileobj=file, mode="r|*", errorlevel=2, errors="surrogateescape") as archive:
             for member in archive:
@@ -284,7 +284,7 @@ class _Unpack:
                 os.close(number)
 
 
-class _Root(_Unpack):
+class _UnpackRoot(_Unpack):
     """Unpacks a root file system, whose top has no name. A hard link to a link becomes a copy of that link."""
 
     def path(self, name: str) -> tuple[str, ...]:

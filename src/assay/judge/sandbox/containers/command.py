@@ -66,7 +66,7 @@ _STEPS: tuple[_Step, ...] = (
 
 
 @dataclass(frozen=True)
-class _Machine:
+class _InstructionSet:
     """The encoding of the program for a processor."""
 
     number: int
@@ -105,7 +105,7 @@ def _branch_arm(kind: str, distance: int, operands: tuple[_Operand, ...]) -> byt
     return compare + struct.pack("<I", 0x54000001 | (((distance - 4) >> 2) & 0x7FFFF) << 5)  # b.ne
 
 
-_X86 = _Machine(
+_X86 = _InstructionSet(
     62,
     {
         "write": 1, "rt_sigaction": 13, "rt_sigprocmask": 14, "nanosleep": 35, "kill": 62, "rt_sigtimedwait": 128, "prctl": 157,
@@ -113,7 +113,7 @@ _X86 = _Machine(
     _call_x86,
     _branch_x86,
 )  # fmt: skip
-_ARM = _Machine(
+_ARM = _InstructionSet(
     183,
     {
         "write": 64, "nanosleep": 101, "kill": 129, "rt_sigaction": 134, "rt_sigprocmask": 135, "rt_sigtimedwait": 137,
@@ -142,7 +142,7 @@ def program(architecture: str) -> bytes:
     return head + struct.pack("<IIQQQQQQ", 1, 5, 0, _BASE, _BASE, size, size, 0x1000) + body
 
 
-def _encode(machine: _Machine, labels: dict[str, int], length: int = 0) -> bytes:
+def _encode(machine: _InstructionSet, labels: dict[str, int], length: int = 0) -> bytes:
     places: dict[str, int] = {}
     at = _BASE + _HEAD + length
     for name, data in _DATA.items():

@@ -34,7 +34,7 @@ NEWEST: str = DEFAULT_DOCKER_API_VERSION
 """The version of the protocol for which the package was written."""
 
 
-class _Connection(UnixHTTPConnection):
+class _EngineConnection(UnixHTTPConnection):
     """Closes the socket if connecting fails, which the package does not."""
 
     def connect(self) -> None:
@@ -49,8 +49,8 @@ class _Connection(UnixHTTPConnection):
 
 
 class _Pool(UnixHTTPConnectionPool):
-    def _new_conn(self) -> _Connection:
-        return _Connection(self.base_url, self.socket_path, self.timeout)
+    def _new_conn(self) -> _EngineConnection:
+        return _EngineConnection(self.base_url, self.socket_path, self.timeout)
 
 
 class _Adapter(UnixHTTPAdapter):
