@@ -22,6 +22,8 @@ __all__ = ["authors", "keep", "of_runs", "of_seqs", "of_slots", "other_task_sets
 AT_ONCE = 500
 """Slots, ranges or runs of one query."""
 _COLUMNS = {dialect: ", ".join([*(column.name for column in ROW[:-1]), body]) for dialect, body in BODY.items()}
+BATCHES_AT_ONCE = 10_000
+"""Batches of one query: each is a parameter twice, of which SQLite takes 32,766."""
 T = TypeVar("T")
 
 
@@ -76,10 +78,17 @@ def of_seqs(view: View, ranges: Iterable[Sequence[int]]) -> Iterator[StoredRecor
 
 def other_task_sets(view: View, rows: Sequence[RecordRow], task_set: str | None) -> set[int]:
     """The seqs of those of some records that are only in batches of other task sets; none if the settlement has no task set."""
-    if task_set is None or not rows:
+    if task_set is None:
         return set()
-    task_sets = view._task_sets(sorted({row.batch for row in rows}))
-    return {row.seq for row in rows if (sets := task_sets.of(row)) and sets.isdisjoint({None, task_set})}
+    by_batch: dict[int, list[int]] = {}
+    for row in rows:
+        by_batch.setdefault(row.batch, []).append(row.seq)
+    others = set[int]()
+    for numbers in _parts(sorted(by_batch), BATCHES_AT_ONCE):
+        task_sets = view._task_sets(numbers)
+        pairs = ((number, seq) for number in numbers for seq in by_batch[number])
+        others |= {seq for number, seq in pairs if (sets := task_sets.of(seq, number)) and sets.isdisjoint({None, task_set})}
+    return others
 
 
 def authors(view: View, last_epoch: int, last_batch: int = LATEST) -> set[str]:

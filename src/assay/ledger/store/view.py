@@ -412,8 +412,8 @@ def _between(table: Any, first: int, last: int) -> Any:
 
 
 def _batch(row: Found[Any]) -> StoredBatch:
-    values = row._asdict()
-    return StoredBatch(**values | {"members": members_of(values["members"])})
+    number, digest, validator, epoch, count, root, envelope, members, first_seq, last_seq = row
+    return StoredBatch(number, digest, validator, epoch, count, root, envelope, members_of(members), first_seq, last_seq)
 
 
 def _receipt(row: Found[Any] | None) -> StoredReceipt | None:
