@@ -16,7 +16,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -32,7 +32,7 @@ from assay.kind import find
 from assay.ledger import access, check, eligible, evidence, intake, standing, statements
 from assay.ledger.access import Ledger, receipt_predicate, stored_settlement
 from assay.ledger.closing_cost import Closing, next_epoch, silent, to_settle, to_show
-from assay.ledger.counting import Aside, CountedView
+from assay.ledger.counting import Aside, BatchVerdicts, CountedView
 from assay.ledger.keys import PrivateKey
 from assay.ledger.standing import StandingEvidence
 from assay.ledger.store import Damaged, StoredReceipt, StoredRecord, StoredSettlement, View
@@ -190,9 +190,14 @@ def shown(ledger: Ledger) -> Settlement:
 
 
 def newest(ledger: Ledger) -> int | None:
-    """The highest epoch that has evidence which counts, settled or not."""
-    with ledger.counted() as view:
-        return view.highest_epoch()
+    """The highest epoch that has evidence which counts, settled or not.
+
+    Of the batches since the last receipt, only as many are checked as it takes to find one that counts. Raises StoreError.
+    """
+    with ledger.store.reading() as view:
+        judge = BatchVerdicts(view, str(ledger.key))
+        epochs = ((epoch, view.numbers_of(epoch)) for epoch in reversed(view.epochs()))
+        return next((epoch for epoch, numbers in epochs if any(map(judge.counts, numbers))), None)
 
 
 def open_epoch(ledger: Ledger) -> int:
@@ -233,17 +238,9 @@ def _draft(ledger: Ledger, view: CountedView, epoch: int | None) -> EpochResult 
     pairs = [(seq, digest) for seq, digest, _ in view.records(first, epoch)]
     bound = evidence.evidence_root([seq for seq, _ in pairs], [digest for _, digest in pairs]), len(pairs)
     inputs = eligible.inputs_document(settlement.inputs)
-    return Draft(
-        settlement,
-        inputs,
-        bound,
-        rests(view, inputs, settlement.document, standing_evidence),
-        last,
-        _seen(view, epoch),
-        view,
-        _closing(ledger, view, settlement),
-        standing_evidence,
-    )
+    bases = rests(view, inputs, settlement.document, standing_evidence)
+    seen, closing = _seen(view, epoch), _closing(ledger, view, settlement)
+    return Draft(settlement, inputs, bound, bases, last, seen, view, closing, standing_evidence)
 
 
 def _closing(ledger: Ledger, view: CountedView, settlement: Settlement) -> Closing:
@@ -308,13 +305,12 @@ def records_by_participant(ledger: Ledger, settlement: Settlement, last_seq: int
 
     last_seq: records that were accepted after this one are left out: they came after the settlement. Raises StoreError.
     """
+    by_participant: dict[str, list[StoredRecord]] = {}
+    document, everybody = eligible.inputs_document(settlement.inputs), settlement.frame.column
     with ledger.counted() as view:
-        by_participant: dict[str, list[StoredRecord]] = {}
-        document = eligible.inputs_document(settlement.inputs)
-        everybody = {participant.key for participant in settlement.inputs.participants}
         for key, _, stored in _behind(view, document, settlement.document, everybody, last_seq):
             by_participant.setdefault(key, []).append(stored)
-        return by_participant
+    return by_participant
 
 
 def about(view: CountedView, document: Json, settlement: Json, participant: str) -> Iterator[tuple[int, StoredRecord]]:
@@ -324,12 +320,9 @@ def about(view: CountedView, document: Json, settlement: Json, participant: str)
 
 
 def _behind(
-    view: CountedView, document: Json, settlement: Json, participants: Collection[str], last_seq: int = LATEST
+    view: CountedView, document: Json, settlement: Json, participants: Container[str], last_seq: int = LATEST
 ) -> Iterator[tuple[str, int, StoredRecord]]:
-    """(participant, epoch, record) of the records that the results of these participants rest on; each one's in their order.
-
-    A participant whose submission is the same as another's may stand for that one. last_seq: as above.
-    """
+    """(participant, epoch, record) of what the results of these participants (or their duplicates) rest on; for each in order."""
     scope = standing.scope_of(view, document, settlement["epoch"])
     rows = {scope.of(participant) for participant in scope.inputs.participants if participant.key in participants}
     bearing = standing.behind(view, scope, rows, settlement["epoch"])
