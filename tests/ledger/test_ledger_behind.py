@@ -19,6 +19,7 @@ from assay.serve.telling import sick_tasks
 from cli_kit import output
 from inserting import Inserter, batch_row, record_rows, signed_anew
 from ledger_kit import SIGNER, V1, V2, V3
+from postgres import Cluster
 
 Json = dict[str, Any]
 KINDS = ("tests", "workflow", "rubric", "points", "given")
@@ -135,6 +136,19 @@ def test_many_rows_need_as_few_queries_as_they_have_runs(tmp_path: Path, monkeyp
         assert len(list(standing.behind(view, scope, scope.abouts, receipt.epoch))) == sum(map(len, together.values()))
         assert asked == [3, 6], "m4 and m5, then a1 and b1"
         assert list(standing.behind(view, scope, (), receipt.epoch)) == []
+
+
+def test_postgresql_looks_runs_up_by_the_index(postgresql: Cluster, tmp_path: Path) -> None:
+    """Without statistics a plain join may read all records; this query takes each run in its turn. No time goes into compiling it."""
+    place = season(tmp_path / "small", database=postgresql.database())
+    with ledger_kit.opened(place) as ledger, ledger.counted() as view:
+        low, high = [bytes(16)] * 3, [b"\xff" * 16] * 3
+        rows = view._connection.exec_driver_sql(f"EXPLAIN {runs._OF_RUNS}", (low, high, 9))
+        plan = [line.strip() for (line,) in rows]
+        assert plan[0].startswith("Nested Loop")
+        assert plan[1].startswith("->  Function Scan on run"), "each run in its turn"
+        assert len(runs.of_runs(view, [low[0][:8]], 9)) == 0
+        assert view._connection.exec_driver_sql("SHOW jit").scalar() == "off"
 
 
 def test_rows_without_any_author_have_no_records(tmp_path: Path) -> None:

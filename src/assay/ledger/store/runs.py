@@ -24,6 +24,14 @@ AT_ONCE = 500
 _COLUMNS = {dialect: ", ".join([*(column.name for column in ROW[:-1]), body]) for dialect, body in BODY.items()}
 BATCHES_AT_ONCE = 10_000
 """Batches of one query: each is a parameter twice, of which SQLite takes 32,766."""
+_OF_RUNS = (
+    "SELECT near.* FROM unnest(%s::bytea[], %s::bytea[]) AS run(low, high) CROSS JOIN LATERAL"
+    f" (SELECT {_COLUMNS['postgresql']} FROM records WHERE slot BETWEEN low AND high AND epoch <= %s OFFSET 0) AS near"
+)
+"""OFFSET 0 makes PostgreSQL look each run up by the index. As a plain join, it may read all records instead: it expects that a
+range of slots has a part of them that grows with the table."""
+_NO_JIT = "SELECT set_config(name, 'off', true) FROM pg_settings WHERE name = 'jit'"
+"""For the same reason it would compile the query first, which takes longer than the query; for the rest of the transaction."""
 T = TypeVar("T")
 
 
@@ -38,13 +46,10 @@ def of_runs(view: View, runs: Iterable[bytes], last_epoch: int) -> list[RecordRo
     """The records of these runs and of epochs up to this one, in order of acceptance."""
     connection, rows = view._connection, list[RecordRow]()
     if connection.dialect.name == "postgresql":
-        query = (
-            f"SELECT {_COLUMNS['postgresql']} FROM unnest(%s::bytea[], %s::bytea[]) AS run(low, high)"
-            " JOIN records ON slot BETWEEN low AND high WHERE epoch <= %s"
-        )
+        connection.exec_driver_sql(_NO_JIT)
         for some in _parts(runs):
             ends = [run + b"\0" * 8 for run in some], [run + b"\xff" * 8 for run in some]
-            rows += map(RecordRow._make, connection.exec_driver_sql(query, (*ends, last_epoch)))
+            rows += map(RecordRow._make, connection.exec_driver_sql(_OF_RUNS, (*ends, last_epoch)))
     else:
         query = f"SELECT {_COLUMNS['sqlite']} FROM records WHERE slot BETWEEN ? AND ? AND epoch <= ?"
         for run in runs:
