@@ -139,7 +139,7 @@ def test_many_rows_need_as_few_queries_as_they_have_runs(tmp_path: Path, monkeyp
 
 
 def test_postgresql_looks_runs_up_by_the_index(postgresql: Cluster, tmp_path: Path) -> None:
-    """Without statistics a plain join may read all records; this query takes each run in its turn. No time goes into compiling it."""
+    """Without statistics a plain join may read all records; this query takes each run in its turn, and is not compiled first."""
     place = season(tmp_path / "small", database=postgresql.database())
     with ledger_kit.opened(place) as ledger, ledger.counted() as view:
         low, high = [bytes(16)] * 3, [b"\xff" * 16] * 3
