@@ -299,6 +299,28 @@ def test_the_first_accepted_counts_though_its_epoch_came_later(two: Path) -> Non
         check(two)
 
 
+def test_rows_of_submissions_that_come_back_are_made_again_together(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both participants hand in what has records of closed epochs, and what a new epoch has records of as well."""
+    for key, submission in (("m1", "s3"), ("m2", "s4")):
+        ledger_kit.add(two, ledger_kit.records(epoch=5, participant=key, submission=submission, validators=[V1]))
+    settle(two, 5)
+    assert sorted(rows_of(two) or ()) == [standing.SPOILT, "s:s1", "s:s2"]
+    write(two, {"m1": "s3", "m2": "s4"})
+    ledger_kit.add(two, ledger_kit.records(epoch=6, participant="m1", submission="s3", validators=[V2]))
+    asked, of_runs = list[int](), runs.of_runs
+
+    def counted(view: View, wanted: Any, last_epoch: int) -> Any:
+        asked.append(len(wanted))
+        return of_runs(view, wanted, last_epoch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "of_runs", counted)
+        settle(two, 6)
+    assert asked == [6], "two submissions, three validators"
+    assert sorted(rows_of(two) or ()) == [standing.SPOILT, "s:s3", "s:s4"]
+    check(two)
+
+
 def test_the_command_makes_rows_again(two: Path, database: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     if "://" not in database:
         spoil(Path(database).parent, CHANGE)

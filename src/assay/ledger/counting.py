@@ -22,7 +22,6 @@ verdict are damage.
 from __future__ import annotations
 
 import json
-from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -40,7 +39,7 @@ from assay.ledger.keys import PrivateKey, sign_envelope
 from assay.ledger.keys.hotkey import NotInstalled
 from assay.ledger.store import Damaged, StoredBatch, View
 from assay.ledger.store.engine import RESTORE
-from assay.ledger.store.tables import RecordRow
+from assay.ledger.store.tables import RecordRow, SeqRanges
 from assay.ledger.store.view import LATEST
 
 __all__ = ["Aside", "BatchVerdicts", "CountedView", "check_members", "check_row", "expect"]
@@ -191,7 +190,7 @@ class CountedView(View):
         """The number of records of these epochs that count."""
         if not self.aside:
             return super().count(first_epoch, last_epoch)
-        return sum(last - first + 1 for first, last in self._ranges(first_epoch, last_epoch))
+        return sum(last - first + 1 for first, last in self._seqs(first_epoch, last_epoch).pairs)
 
     def batches(self, first_epoch: int = 0, last_epoch: int = LATEST) -> Iterator[StoredBatch]:
         """The batches of these epochs that count, in order of acceptance."""
@@ -226,22 +225,15 @@ class CountedView(View):
         if not self.aside:
             yield from parts
             return
-        ranges = self._ranges(first_epoch, last_epoch)
-        firsts, lasts = [first for first, _ in ranges], [last for _, last in ranges]
+        seqs = self._seqs(first_epoch, last_epoch)
         for rows in parts:
-            counting_rows = [row for row in rows if (at := bisect_right(firsts, row.seq)) and row.seq <= lasts[at - 1]]
+            counting_rows = [row for row in rows if row.seq in seqs]
             if counting_rows:
                 yield counting_rows
 
-    def _ranges(self, first_epoch: int, last_epoch: int) -> list[tuple[int, int]]:
-        """The seqs in the counting batches of these epochs, as ascending ranges that do not touch."""
-        ranges: list[tuple[int, int]] = []
-        for first, last in sorted(pair for stored in self.batches(first_epoch, last_epoch) for pair in stored.members):
-            if ranges and first <= ranges[-1][1] + 1:
-                ranges[-1] = (ranges[-1][0], max(ranges[-1][1], last))
-            else:
-                ranges.append((first, last))
-        return ranges
+    def _seqs(self, first_epoch: int, last_epoch: int) -> SeqRanges:
+        """The seqs in the counting batches of these epochs."""
+        return SeqRanges(pair for stored in self.batches(first_epoch, last_epoch) for pair in stored.members)
 
     def signed(self, epoch: int, signer: PrivateKey) -> bytes:
         """The verdict on these batches, an envelope that the log's key signs with the receipt of an epoch."""

@@ -16,7 +16,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -32,7 +32,7 @@ from assay.kind import find
 from assay.ledger import access, check, eligible, evidence, intake, standing, statements
 from assay.ledger.access import Ledger, receipt_predicate, stored_settlement
 from assay.ledger.closing_cost import Closing, next_epoch, silent, to_settle, to_show
-from assay.ledger.counting import Aside, CountedView
+from assay.ledger.counting import Aside, BatchVerdicts, CountedView
 from assay.ledger.keys import PrivateKey
 from assay.ledger.standing import StandingEvidence
 from assay.ledger.store import Damaged, StoredReceipt, StoredRecord, StoredSettlement, View
@@ -186,14 +186,18 @@ def is_settled(ledger: Ledger, epoch: int | None = None) -> bool:
 def shown(ledger: Ledger) -> Settlement:
     """The last settlement, computed again; before the first, what the next would be. Raises CannotSettle if there is neither."""
     with ledger.counted() as view:
-        epoch = to_show(view)
-    return draft(ledger, epoch).settlement
+        return _draft(ledger, view, to_show(view)).settlement
 
 
 def newest(ledger: Ledger) -> int | None:
-    """The highest epoch that has evidence which counts, settled or not."""
-    with ledger.counted() as view:
-        return view.highest_epoch()
+    """The highest epoch that has evidence which counts, settled or not.
+
+    Of the batches since the last receipt, only as many are checked as it takes to find one that counts. Raises StoreError.
+    """
+    with ledger.store.reading() as view:
+        judge = BatchVerdicts(view, str(ledger.key))
+        epochs = ((epoch, view.numbers_of(epoch)) for epoch in reversed(view.epochs()))
+        return next((epoch for epoch, numbers in epochs if any(map(judge.counts, numbers))), None)
 
 
 def open_epoch(ledger: Ledger) -> int:
@@ -209,38 +213,34 @@ def draft(ledger: Ledger, epoch: int | None = None) -> EpochResult | Draft:
     Skipped epochs and missing scores are not refused here: `closing` has them.
     """
     with ledger.counted() as view:
-        last = view.last_receipt()
-        epoch = to_settle(view) if epoch is None else epoch
-        if epoch is None:
-            raise CannotSettle("there is no evidence in the ledger", file=ledger.store.name, hint="add some: assay evidence add")
-        receipt = view.receipt(epoch)
-        if receipt is not None:
-            return EpochResult(again(view, receipt), receipt, new=False)
-        if last is not None and epoch < last.epoch:
-            raise BadInput(
-                f"epoch {epoch} was skipped: the last one settled is {last.epoch}",
-                hint="what was settled stays; settle a later epoch",
-            )
-        _check_closed(view)
-        check_answered(ledger, view)
-        document = _inputs(ledger.folder, view, epoch)
-        standing_evidence = standing.find(view, document, epoch)
-        settlement = compute(view, document, epoch, last, standing_evidence)
-        first = 0 if last is None else last.epoch + 1
-        pairs = [(seq, digest) for seq, digest, _ in view.records(first, epoch)]
-        bound = evidence.evidence_root([seq for seq, _ in pairs], [digest for _, digest in pairs]), len(pairs)
-        inputs = eligible.inputs_document(settlement.inputs)
-        return Draft(
-            settlement,
-            inputs,
-            bound,
-            rests(view, inputs, settlement.document, standing_evidence),
-            last,
-            _seen(view, epoch),
-            view,
-            _closing(ledger, view, settlement),
-            standing_evidence,
+        return _draft(ledger, view, to_settle(view) if epoch is None else epoch)
+
+
+def _draft(ledger: Ledger, view: CountedView, epoch: int | None) -> EpochResult | Draft:
+    """The draft of an epoch, or the settled epoch, by one snapshot; raises CannotSettle for None: there is no evidence."""
+    last = view.last_receipt()
+    if epoch is None:
+        raise CannotSettle("there is no evidence in the ledger", file=ledger.store.name, hint="add some: assay evidence add")
+    receipt = view.receipt(epoch)
+    if receipt is not None:
+        return EpochResult(again(view, receipt), receipt, new=False)
+    if last is not None and epoch < last.epoch:
+        raise BadInput(
+            f"epoch {epoch} was skipped: the last one settled is {last.epoch}",
+            hint="what was settled stays; settle a later epoch",
         )
+    _check_closed(view)
+    check_answered(ledger, view)
+    document = _inputs(ledger.folder, view, epoch)
+    standing_evidence = standing.find(view, document, epoch)
+    settlement = compute(view, document, epoch, last, standing_evidence)
+    first = 0 if last is None else last.epoch + 1
+    pairs = [(seq, digest) for seq, digest, _ in view.records(first, epoch)]
+    bound = evidence.evidence_root([seq for seq, _ in pairs], [digest for _, digest in pairs]), len(pairs)
+    inputs = eligible.inputs_document(settlement.inputs)
+    bases = rests(view, inputs, settlement.document, standing_evidence)
+    seen, closing = _seen(view, epoch), _closing(ledger, view, settlement)
+    return Draft(settlement, inputs, bound, bases, last, seen, view, closing, standing_evidence)
 
 
 def _closing(ledger: Ledger, view: CountedView, settlement: Settlement) -> Closing:
@@ -301,27 +301,33 @@ def rebuild(ledger: Ledger, signer: PrivateKey) -> int | None:
 
 
 def records_by_participant(ledger: Ledger, settlement: Settlement, last_seq: int = LATEST) -> dict[str, list[StoredRecord]]:
-    """Participant → the records that its result rests on, as they are stored, in order of acceptance; read in one pass.
+    """Participant → the records that its result rests on, as they are stored, in order of acceptance; no others are read.
 
     last_seq: records that were accepted after this one are left out: they came after the settlement. Raises StoreError.
     """
+    by_participant: dict[str, list[StoredRecord]] = {}
+    document, everybody = eligible.inputs_document(settlement.inputs), settlement.frame.column
     with ledger.counted() as view:
-        by_participant: dict[str, list[StoredRecord]] = {}
-        document, epoch = eligible.inputs_document(settlement.inputs), settlement.epoch
-        without = frozenset(_left_out(view, 0, epoch, settlement.inputs.task_set).tolist())
-        records = (row for row in view.records(0, epoch) if row.seq <= last_seq)
-        for name, _, row in eligible.records_behind_results(records, document, settlement.document, without):
-            by_participant.setdefault(name, []).append(row)
-        return by_participant
+        for key, _, stored in _behind(view, document, settlement.document, everybody, last_seq):
+            by_participant.setdefault(key, []).append(stored)
+    return by_participant
 
 
 def about(view: CountedView, document: Json, settlement: Json, participant: str) -> Iterator[tuple[int, StoredRecord]]:
     """The records that the result of one participant rests on, each with its epoch. Only this participant's are read."""
+    rows = _behind(view, document, settlement, {participant})
+    return ((epoch, stored) for key, epoch, stored in rows if key == participant)
+
+
+def _behind(
+    view: CountedView, document: Json, settlement: Json, participants: Container[str], last_seq: int = LATEST
+) -> Iterator[tuple[str, int, StoredRecord]]:
+    """(participant, epoch, record) of what the results of these participants (or their duplicates) rest on; for each in order."""
     scope = standing.scope_of(view, document, settlement["epoch"])
-    row = next(scope.of(each) for each in scope.inputs.participants if each.key == participant)
-    records = (stored for _, stored, _ in standing.behind(view, scope, row, settlement["epoch"]))
-    rows = eligible.records_behind_results(records, document, settlement, ())
-    return ((of, row) for name, of, row in rows if name == participant)
+    rows = {scope.of(participant) for participant in scope.inputs.participants if participant.key in participants}
+    bearing = standing.behind(view, scope, rows, settlement["epoch"])
+    records = (stored for _, stored, _ in bearing if stored.seq <= last_seq)
+    return eligible.records_behind_results(records, document, settlement, ())
 
 
 def _left_out(view: View, oldest: int, epoch: int, task_set: str | None) -> eligible.Numbers:

@@ -26,7 +26,7 @@ with `assign` if somebody has submitted nothing. `assay.ledger.eligible` has the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
@@ -58,6 +58,8 @@ SIGNED, SPOILT = "", "!"
 """The rows that are about nobody."""
 PREDICATE = "assay:standing/v1"
 _AT_ONCE = 10_000
+_RUNS = 200
+"""Runs whose records are read at once: with a thousand trials each they are about 100 MB."""
 _HEAD = ("validator", "participant", "submission", "epoch", "outcome")
 _SHAPE = {
     "_type": check.STATEMENT,
@@ -206,8 +208,7 @@ class StandingEvidence:
             records = view.records(first, self.epoch)
             while some := list(islice(records, _AT_ONCE)):
                 self._take(view, some, without)
-        for about in self._again:
-            self._make_again(view, about)
+        self._make_again(view)
         self._choose(view)
 
     def _take(self, view: CountedView, some: Sequence[StoredRecord], without: frozenset[int]) -> None:
@@ -264,12 +265,11 @@ class StandingEvidence:
         else:
             row.new.append(_head(value, scope) | {"seq": stored.seq})
 
-    def _make_again(self, view: CountedView, about: str) -> None:
-        """Make a row from all its records."""
-        row = self.rows[about] = AboutRow(changed=True)
-        for other, stored, value in behind(view, self.scope, about, self.epoch):
-            assert other == about
-            self._add(row, stored, value, taken=False)
+    def _make_again(self, view: CountedView) -> None:
+        """Make the rows that must be made again, each from all its records."""
+        self.rows |= {about: AboutRow(changed=True) for about in self._again}
+        for about, stored, value in behind(view, self.scope, self._again, self.epoch):
+            self._add(self.rows[about], stored, value, taken=False)
 
     def _choose(self, view: CountedView) -> None:
         """Choose the records that may still decide a score."""
@@ -370,12 +370,19 @@ def _bearing(view: CountedView, scope: Scope, rows: Sequence[RecordRow]) -> Iter
             yield scope.about(value), StoredRecord(row.seq, row.digest, row.body), value
 
 
-def behind(view: CountedView, scope: Scope, about: str, epoch: int) -> Iterator[tuple[str, StoredRecord, Json]]:
-    """(row, record, its JSON) of all records of epochs up to this one that bear on one row, in order of acceptance."""
-    whose = scope.abouts[about]
-    wanted = [run_of(scope.kind.name, validator, whose) for validator in sorted(scope.authors)]
-    rows = runs.of_runs(view, wanted, epoch)
-    return (entry for entry in _bearing(view, scope, rows) if entry[0] == about)
+def behind(view: CountedView, scope: Scope, abouts: Collection[str], epoch: int) -> Iterator[tuple[str, StoredRecord, Json]]:
+    """(row, record, its JSON) of all records of epochs up to this one that bear on some rows.
+
+    The records of each row come in order of acceptance. Rows are looked up together, as many as have `_RUNS` runs, so that
+    neither the queries nor the records in memory are many. Raises StoreError.
+    """
+    authors, ascending = sorted(scope.authors), sorted(abouts)
+    at_once = max(1, _RUNS // max(1, len(authors)))
+    for at in range(0, len(ascending), at_once):
+        some = frozenset(ascending[at : at + at_once])
+        named = {scope.abouts[about] for about in some}  # all who submitted nothing share their runs
+        wanted = [run_of(scope.kind.name, validator, name) for name in sorted(named) for validator in authors]
+        yield from (entry for entry in _bearing(view, scope, runs.of_runs(view, wanted, epoch)) if entry[0] in some)
 
 
 def scope_of(view: CountedView, document: Mapping[str, Any], epoch: int) -> Scope:

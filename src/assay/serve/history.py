@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from assay.exact import nanos
+from assay.exact import LARGEST, nanos
 
 if TYPE_CHECKING:
     from assay.ledger.batch import StoredRecord
@@ -59,9 +59,9 @@ class Past:
     """The history that a ledger has beside one settlement: earlier settlements, and the records that this one rests on."""
 
     folder: Path
-    receipts: tuple[tuple[int, str], ...]
+    receipts: tuple[tuple[int, str], ...] = ()
     """The epochs before the one shown, ascending, each with the digest of its receipt."""
-    last_seq: int
+    last_seq: int = LARGEST
     """Records after this one came when the settlement was there already."""
 
     def rows(self, last: int | None = None) -> list[tuple[int, dict[str, EpochRow]]]:
@@ -87,7 +87,7 @@ class Past:
                     yield json.loads(stored.document)
 
     def records(self, settlement: Settlement) -> dict[str, list[StoredRecord]]:
-        """Participant → the records that its result rests on, read in one pass. Raises StoreError."""
+        """Participant → the records that its result rests on; no others are read. Raises StoreError."""
         from assay.ledger import settling
         from assay.ledger.access import open_ledger
         from assay.serve.notebook import CACHE_KIB

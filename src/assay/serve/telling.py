@@ -147,15 +147,13 @@ def sick_tasks(folder: Path, settlement: Settlement, key: str) -> dict[str, Any]
 
     Empty where single trials are not known, or are too many to look at each.
     """
-    from assay.serve.season import Season, read
+    from assay.serve.history import Past
+    from assay.serve.season import Season
 
-    season = Season(folder, settlement)
-    if not season.is_small:
+    ledger = (folder / "ledger.toml").exists()
+    season = Season(folder, settlement, Past(folder) if ledger else None)  # a ledger has the records that sums are of
+    if not season.is_small or (isinstance(settlement.inputs.evidence, Scored) and not ledger):
         return {}
-    if isinstance(settlement.inputs.evidence, Scored):
-        if not (folder / "ledger.toml").exists():
-            return {}
-        season = read(folder, settlement.epoch)  # a ledger has the records that the sums are of
     rows = []
     for task, health in season.tasks.health.items() if season.tasks.names else ():
         own = [outcome for (name, _), outcomes in season.tasks.seen[key].items() if name == task for outcome in outcomes]

@@ -22,6 +22,16 @@ __all__ = ["authors", "keep", "of_runs", "of_seqs", "of_slots", "other_task_sets
 AT_ONCE = 500
 """Slots, ranges or runs of one query."""
 _COLUMNS = {dialect: ", ".join([*(column.name for column in ROW[:-1]), body]) for dialect, body in BODY.items()}
+BATCHES_AT_ONCE = 10_000
+"""Batches of one query: each is a parameter twice, of which SQLite takes 32,766."""
+_OF_RUNS = (
+    "SELECT near.* FROM unnest(%s::bytea[], %s::bytea[]) AS run(low, high) CROSS JOIN LATERAL"
+    f" (SELECT {_COLUMNS['postgresql']} FROM records WHERE slot BETWEEN low AND high AND epoch <= %s OFFSET 0) AS near"
+)
+"""OFFSET 0 makes PostgreSQL look each run up by the index. As a plain join, it may read all records instead: it expects that a
+range of slots has a part of them that grows with the table."""
+_NO_JIT = "SELECT set_config(name, 'off', true) FROM pg_settings WHERE name = 'jit'"
+"""For the same reason it would compile the query first, which takes longer than the query; for the rest of the transaction."""
 T = TypeVar("T")
 
 
@@ -36,13 +46,10 @@ def of_runs(view: View, runs: Iterable[bytes], last_epoch: int) -> list[RecordRo
     """The records of these runs and of epochs up to this one, in order of acceptance."""
     connection, rows = view._connection, list[RecordRow]()
     if connection.dialect.name == "postgresql":
-        query = (
-            f"SELECT {_COLUMNS['postgresql']} FROM unnest(%s::bytea[], %s::bytea[]) AS run(low, high)"
-            " JOIN records ON slot BETWEEN low AND high WHERE epoch <= %s"
-        )
+        connection.exec_driver_sql(_NO_JIT)
         for some in _parts(runs):
             ends = [run + b"\0" * 8 for run in some], [run + b"\xff" * 8 for run in some]
-            rows += map(RecordRow._make, connection.exec_driver_sql(query, (*ends, last_epoch)))
+            rows += map(RecordRow._make, connection.exec_driver_sql(_OF_RUNS, (*ends, last_epoch)))
     else:
         query = f"SELECT {_COLUMNS['sqlite']} FROM records WHERE slot BETWEEN ? AND ? AND epoch <= ?"
         for run in runs:
@@ -76,10 +83,17 @@ def of_seqs(view: View, ranges: Iterable[Sequence[int]]) -> Iterator[StoredRecor
 
 def other_task_sets(view: View, rows: Sequence[RecordRow], task_set: str | None) -> set[int]:
     """The seqs of those of some records that are only in batches of other task sets; none if the settlement has no task set."""
-    if task_set is None or not rows:
+    if task_set is None:
         return set()
-    task_sets = view._task_sets(sorted({row.batch for row in rows}))
-    return {row.seq for row in rows if (sets := task_sets.of(row)) and sets.isdisjoint({None, task_set})}
+    by_batch: dict[int, list[int]] = {}
+    for row in rows:
+        by_batch.setdefault(row.batch, []).append(row.seq)
+    others = set[int]()
+    for numbers in _parts(sorted(by_batch), BATCHES_AT_ONCE):
+        task_sets = view._task_sets(numbers)
+        pairs = ((number, seq) for number in numbers for seq in by_batch[number])
+        others |= {seq for number, seq in pairs if (sets := task_sets.of(seq, number)) and sets.isdisjoint({None, task_set})}
+    return others
 
 
 def authors(view: View, last_epoch: int, last_batch: int = LATEST) -> set[str]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection
 
 from assay.ledger.store.engine import rows_of
-from assay.ledger.store.tables import BODY, MARK, RecordRow
+from assay.ledger.store.tables import BODY, MARK, RecordRow, SeqRanges
 from assay.records import Evidence, record
 
 __all__ = ["Candidate", "TaskSets", "candidates", "contradictions", "contradicts"]
@@ -77,12 +77,15 @@ class TaskSets:
     """
 
     def __init__(self, brought: Mapping[int, str | None], again: Iterable[tuple[str | None, Sequence[tuple[int, int]]]]) -> None:
-        self._brought, self._again = brought, list(again)
+        self._brought, by_set = brought, dict[str | None, list[tuple[int, int]]]()
+        for task_set, members in again:
+            by_set.setdefault(task_set, []).extend(members)
+        self._again = {task_set: SeqRanges(pairs) for task_set, pairs in by_set.items()}
 
-    def of(self, row: RecordRow) -> set[str | None]:
-        """The task sets of a record."""
-        later = {task_set for task_set, members in self._again if any(first <= row.seq <= last for first, last in members)}
-        return later | {self._brought[row.batch]} if row.batch in self._brought else later
+    def of(self, seq: int, batch: int) -> set[str | None]:
+        """The task sets of a record. batch: the number of the one that brought it."""
+        later = {task_set for task_set, seqs in self._again.items() if seq in seqs}
+        return later | {self._brought[batch]} if batch in self._brought else later
 
 
 def contradictions(
@@ -97,7 +100,7 @@ def contradictions(
     whole = all(row.body for row in rows)
     for row in rows:
         slot, content = _compared(row, whole=whole)
-        sets = task_sets.of(row)
+        sets = task_sets.of(row.seq, row.batch)
         wanted = {_EVERY} if None in sets else {*sets, None}
         earlier = [
             pair for name in wanted for pair in firsts.get((*slot, name), ()) if age is None or row.epoch - pair[0].epoch <= age

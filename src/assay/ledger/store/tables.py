@@ -25,9 +25,9 @@ bytes, so records with the same bytes are always compared.
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -386,14 +386,16 @@ class StoredArchived:
 
 def members_of(text: Any) -> tuple[tuple[int, int], ...]:
     """The ranges of a batch's members; none if they are malformed or do not ascend: a batch without members does not count."""
+    members, before = list[tuple[int, int]](), 0
     try:
-        pairs = [(first, last) for first, last in json.loads(text)]
+        for first, last in json.loads(text):
+            if type(first) is not int or type(last) is not int or not before < first <= last <= LARGEST:
+                return ()
+            members.append((first, last))
+            before = last
     except (RecursionError, TypeError, ValueError):
         return ()
-    ends = [end for pair in pairs for end in pair]
-    if any(type(end) is not int or not 1 <= end <= LARGEST for end in ends) or any(first > last for first, last in pairs):
-        return ()
-    return tuple(pairs) if all(end < other for (_, end), (other, _) in pairwise(pairs)) else ()
+    return tuple(members)
 
 
 def ranges_of(numbers: Iterable[int]) -> list[list[int]]:
@@ -407,3 +409,20 @@ def ranges_of(numbers: Iterable[int]) -> list[list[int]]:
         else:
             ranges.append([number, number])
     return ranges
+
+
+class SeqRanges:
+    """The seqs in some ranges, first and last included. `pairs`: the same as ascending ranges that do not touch."""
+
+    def __init__(self, pairs: Iterable[tuple[int, int]]) -> None:
+        self.pairs: list[tuple[int, int]] = []
+        for first, last in sorted(pairs):
+            if self.pairs and first <= self.pairs[-1][1] + 1:
+                self.pairs[-1] = (self.pairs[-1][0], max(self.pairs[-1][1], last))
+            else:
+                self.pairs.append((first, last))
+        self._firsts = [first for first, _ in self.pairs]
+
+    def __contains__(self, seq: int) -> bool:
+        at = bisect_right(self._firsts, seq)
+        return at > 0 and seq <= self.pairs[at - 1][1]

@@ -412,8 +412,8 @@ def _between(table: Any, first: int, last: int) -> Any:
 
 
 def _batch(row: Found[Any]) -> StoredBatch:
-    values = row._asdict()
-    return StoredBatch(**values | {"members": members_of(values["members"])})
+    values: tuple[Any, ...] = tuple(row)  # by place, not by name: each look at all batches makes one of every row
+    return StoredBatch(*(*values[:7], members_of(values[7]), *values[8:]))
 
 
 def _receipt(row: Found[Any] | None) -> StoredReceipt | None:
