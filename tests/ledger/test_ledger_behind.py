@@ -34,7 +34,7 @@ def participants(place: Path, submissions: Json) -> None:
 
 def season(place: Path, kind: str = "tests", database: str = "ledger.db", submissions: int = 2) -> Path:
     """Each participant had so many submissions; the last of m1 and m2 count, m3 has the same as m1, m4 and m5 have none."""
-    ledger_kit.made(place, kind, database)
+    ledger_kit.ledger_folder(place, kind, database)
     for number in range(submissions):
         last = {"m1": f"a{number}", "m2": f"b{number}", "m3": f"a{number}", "m4": "", "m5": ""}
         participants(place, last)
@@ -94,9 +94,9 @@ def test_records_of_other_task_sets_and_of_forged_batches_are_left_out(
         ]
         for task_set in task_sets:
             (batch,) = ledger_kit.batches(place, values)
-            made = signed_anew(batch, ledger_kit.VALIDATORS[validator], task_set=task_set)
+            batch_again = signed_anew(batch, ledger_kit.VALIDATORS[validator], task_set=task_set)
             with ledger_kit.opened(place) as ledger, ledger.store.writing() as tx:
-                tx.add_batch(made)
+                tx.add_batch(batch_again)
     inserter = Inserter(database, place)
     (true,) = ledger_kit.batches(place, ledger_kit.records(epoch=5, trial=2, validators=[V1], submission="b1", participant="m2"))
     forged, last = signed_anew(true, keys.read(b"99" * 32)), inserter.last()
@@ -152,7 +152,7 @@ def test_postgresql_looks_runs_up_by_the_index(postgresql: Cluster, tmp_path: Pa
 
 
 def test_rows_without_any_author_have_no_records(tmp_path: Path) -> None:
-    place = ledger_kit.made(tmp_path / "small")
+    place = ledger_kit.ledger_folder(tmp_path / "small")
     with ledger_kit.opened(place) as ledger, ledger.counted() as view:
         document = settling._inputs(place, view, 3)
         scope = standing.scope_of(view, document, 3)
@@ -176,9 +176,9 @@ def cost(place: Path, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         patch.setattr(View, "records", counting("passes", records))
         patch.setattr(CountedView, "__init__", counting("looks", init))
         patch.setattr(settling, "compute", counting("settlements", compute))
-        told = output("explain", place, "m1", "--json")
-    assert [row["task"] for row in json.loads(told)["task_health"] if "dead" in row["words"]] == ["t2"], (
-        "the health of tasks was told"
+        printed = output("explain", place, "m1", "--json")
+    assert [row["task"] for row in json.loads(printed)["task_health"] if "dead" in row["words"]] == ["t2"], (
+        "the health of tasks is missing"
     )
     return count
 
@@ -187,7 +187,7 @@ def test_explaining_reads_no_record_of_earlier_submissions(tmp_path: Path, monke
     monkeypatch.setattr(standing, "MANY", -1)
     costs = []
     for submissions in (1, 4):
-        place = ledger_kit.made(tmp_path / f"season-{submissions}")
+        place = ledger_kit.ledger_folder(tmp_path / f"season-{submissions}")
         for number in range(submissions):
             participants(place, {key: f"{key}-{number}" for key in ("m1", "m2", "m3")})
             values = [
@@ -232,7 +232,7 @@ def test_the_health_of_tasks_needs_a_ledger_where_scores_are_sums(tmp_path: Path
 
 
 def test_the_newest_epoch_is_that_of_a_batch_that_counts(tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    place, judged, why = ledger_kit.made(tmp_path / "small", database=database), list[int](), BatchVerdicts.why
+    place, judged, why = ledger_kit.ledger_folder(tmp_path / "small", database=database), list[int](), BatchVerdicts.why
 
     def counted(judge: BatchVerdicts, stored: Any) -> str:
         judged.append(stored.id)

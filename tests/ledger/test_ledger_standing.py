@@ -299,6 +299,15 @@ def test_the_first_accepted_counts_though_its_epoch_came_later(two: Path) -> Non
         check(two)
 
 
+def test_a_row_is_made_again_for_a_record_older_than_those_it_has(two: Path) -> None:
+    """Epoch 6 is handed in before epoch 5. Its records then come before the last one that the rows of epoch 5 have."""
+    for epoch in (6, 5):
+        ledger_kit.add(two, ledger_kit.records(epoch=epoch, trial=epoch - 3))
+    for epoch in (5, 6):
+        settle(two, epoch)
+        check(two)
+
+
 def test_rows_of_submissions_that_come_back_are_made_again_together(two: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both participants hand in what has records of closed epochs, and what a new epoch has records of as well."""
     for key, submission in (("m1", "s3"), ("m2", "s4")):
